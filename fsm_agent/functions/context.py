@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Delegate(Protocol):
-    """An agent or a flow as a function; see `fsm_agent.call.delegation`."""
+    """An agent or a flow used as a function; see `fsm_agent.call.delegation`."""
 
     @property
     def is_handoff(self) -> bool:
@@ -41,11 +41,11 @@ class Delegate(Protocol):
 
     @property
     def hooks(self) -> Sequence[Any]:
-        """The objects that get the events of the agent's calls."""
+        """The objects that receive the events of the agent's calls."""
 
     @property
     def hears_inside(self) -> bool:
-        """True if the hooks also get the events of inner processes."""
+        """True if the hooks also receive the events of inner processes."""
 
     @property
     def has_listener(self) -> bool:
@@ -61,7 +61,7 @@ class Delegate(Protocol):
 
     @property
     def tables_json(self) -> bytes:
-        """The tables of the flow and its inner flows as JSON.  Empty for an agent, or if they are too large."""
+        """The tables of the flow and its inner flows as JSON, or empty for an agent or if they are too large."""
 
     def seeded(self, f: FunctionCall, depth: int, deps: Any) -> Any:
         """Return the record of a call or run that has not begun.  Must be pure."""
@@ -152,7 +152,7 @@ def deps_for(deps: Any, agent: str, extra: Mapping[str, Any], user: str) -> Any:
 
 
 def misfit(deps: object, kind: type | None) -> bool:
-    """Return whether a value cannot be used as an object of a class.
+    """Return whether a value cannot be used as an instance of a class.
 
     Objects of other user-defined classes may be usable, such as test doubles.
     """
@@ -173,7 +173,7 @@ _BY_HAND = FunctionCall(name="", arguments_json="{}")
 
 
 def _unheard(_: Any) -> None:
-    """Discard an event of a function that was called by hand."""
+    """Discard an event from a function that was called by hand."""
 
 
 def _never() -> bool:
@@ -201,9 +201,9 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
         depth: The number of agent calls around this one; 0 if no function started it.
         attempt: The number of this run of the call, from 1; more than 1 after a retry.
         emit: Reports progress to observers.  The model does not see it.
-        is_cancelled: Returns whether the agent call is being stopped.  A function that runs for long should check this
-            now and then.
-        release: Removes the results of these rounds (from 1) from all later requests to the model.
+        is_cancelled: Returns whether the agent call is being stopped.  A long-running function should check this now
+            and then.
+        release: Removes the results of these rounds, counted from 1, from all later requests to the model.
         around: The call in which `call` makes inner calls, or None if the context was made by hand.
 
     Examples:
@@ -248,17 +248,18 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
     def call(self, agent: Any, task: Any, /, **options: Any) -> Any:
         """Call an agent, a flow or an orchestrator as an inner call of the current agent call.
 
-        The inner call counts in the outer call's usage, and may use what is left of its budgets and time.  It has the
-        same deps unless you pass others, and the outer call's approver if its agent has none.  It ends with the
-        function.  Its events go to the hooks of its own agent.
+        The inner call counts towards the outer call's usage, and may use what is left of that call's budgets and time.
+        It has the same deps unless you pass others, and the outer call's approver if its agent has none.  It ends when
+        the function ends.  Its events go to the hooks of its own agent.
 
         If the outer call is in a store, the inner call is stored, too, under the name of the function call and a
         number.  When the function runs again after a crash, the inner call continues, or returns its result.  If the
         function makes a different call this time, a new run begins.  A question about an inner ``once`` function
         belongs to the outer run.
 
-        The ``usage_by_agent`` of the outer call has the tokens under the key of the function, such as ``run:1.0``, even
-        if the inner call fails.  They are missing if the outer call is cancelled before the inner call ends.
+        The ``usage_by_agent`` of the outer call lists the inner call's tokens under the function's key, such as
+        ``run:1.0``, even if the inner call fails.  They are missing if the outer call is cancelled before the inner
+        call ends.
 
         In a coroutine function, use `acall`.  In a context that was made by hand, this is ``agent.call``.
 
@@ -306,8 +307,8 @@ def _verb(agent: Any, verb: str, *, is_inside: bool) -> Callable[..., Any]:
 def accepts_context(decide: Callable[..., Any], owner: str, first: str = "call") -> bool:
     """Return whether to call ``decide`` with the `Context` as a second argument.
 
-    A second parameter without a default is the context.  With a default, its name or annotation must show it.
-    ``first`` is the name of the first argument in the error.
+    A second parameter without a default is the context.  With a default, it is the context only if its name or
+    annotation says so.  ``first`` names the first argument in the error.
 
     Raises:
         UsageError: If ``decide`` cannot be called with one or two arguments.
@@ -330,13 +331,13 @@ def accepts_context(decide: Callable[..., Any], owner: str, first: str = "call")
 def one_or_two_parameters(
     function: Callable[..., Any],
 ) -> tuple[list[inspect.Parameter], list[inspect.Parameter]] | None:
-    """Return the positional parameters of a function, and the parameters without a default.
+    """Return ``(placed, needed)``: a function's positional parameters, and its parameters without a default.
 
     Return None if the function cannot be called with one or two positional arguments.
 
     Raises:
         TypeError: If ``function`` is not callable.
-        ValueError: If it is written in C and has no signature.
+        ValueError: If ``function`` is written in C and has no signature.
     """
     parameters = inspect.signature(function).parameters.values()
     placed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]

@@ -217,7 +217,7 @@ class Function(Policy, Generic[P, R, Deps]):
         return replace(self, **{name: deepcopy(value, memo) for name, value in self._init_fields().items()})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle a function by reference if a module contains it, and otherwise by its fields.
+        """Pickle a function by reference if a module contains it, else by its fields.
 
         Raises:
             UsageError: If no module contains the callable, so that another process could not find it.
@@ -257,7 +257,7 @@ class Function(Policy, Generic[P, R, Deps]):
             raise refused(error) from error
 
     def refusal(self, arguments_json: str) -> str | None:
-        """Return an error message for the model if these arguments are invalid, and otherwise None."""
+        """Return an error message for the model if these arguments are invalid, else None."""
         try:
             self._validate(object_text(arguments_json))
         except REFUSALS as error:
@@ -298,7 +298,7 @@ class Function(Policy, Generic[P, R, Deps]):
         return call(*first, *[by_name.pop(key, default) for key, default in self.positional], **by_name)
 
     def format_result(self, value: Any, call: FunctionCall) -> str:
-        """Return a result as text for the model, from the function's ``format`` or from `result_text`.
+        """Return a result as text for the model, from the function's ``format`` if it is set, else from `result_text`.
 
         Raises:
             UsageError: If ``format`` did not return text.
@@ -316,7 +316,7 @@ def _home(call: Any) -> tuple[str, str]:
 
 
 def _held(call: Any) -> Any:
-    """Return the object under a callable's module and name, if it is the callable or a `Function` of it."""
+    """Return the object under a callable's module and name, if it is the callable or a `Function` made from it."""
     module, path = _home(call)
     found: Any = sys.modules.get(module)
     for name in path.split("."):
@@ -468,6 +468,6 @@ def register_function(function: Function | Callable[..., Any], *, overwrite: boo
 
 
 def _source(function: Function) -> tuple[str, str] | None:
-    """Return the place of the function's code, which stays the same when its module is imported again."""
+    """Return the location of the function's code, which stays the same when its module is imported again."""
     name = getattr(function.call, "__qualname__", "<")
     return None if "<" in name else (getattr(function.call, "__module__", ""), name)

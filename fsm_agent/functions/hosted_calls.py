@@ -57,7 +57,7 @@ def declared(functions: tuple[Function, ...], tools: Sequence[HostedTool]) -> tu
 
 
 def _computer(own: Function | None, *, has_approver: bool) -> Function:
-    """Return the function for actions of a computer.  Equal actions may be repeated."""
+    """Return the function for computer actions.  Equal actions may be repeated."""
     function = own or Function(name=COMPUTER, parameters={"type": "object"})
     needs: bool | Callable[..., bool] | None = function.needs_approval
     if needs is None:
@@ -71,7 +71,7 @@ def is_run_as_requested(function: Function) -> bool:
 
 
 def as_action(call: FunctionCall) -> FunctionCall:
-    """Convert the call of a provider's own computer function to a call of `COMPUTER`.
+    """Convert a call to a provider's own computer function into a call to `COMPUTER`.
 
     A call with invalid arguments is returned unchanged.
     """
@@ -96,7 +96,7 @@ def action_of(call: FunctionCall) -> tuple[str, dict[str, Any]]:
 
 
 def is_flagged(call: FunctionCall) -> bool:
-    """Return whether the provider wants a person to confirm this action of a computer."""
+    """Return whether the provider wants a person to confirm this computer action."""
     arguments = call.arguments
     decision = arguments.get("safety_decision")
     word = decision.get("decision") if isinstance(decision, Mapping) else decision

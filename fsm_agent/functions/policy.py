@@ -1,4 +1,4 @@
-"""Policies of functions: retries, dependencies, timeouts, approval, and the handling of exceptions."""
+"""Policies for functions: retries, dependencies, timeouts, approval, and the handling of exceptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parameters of a function as a JSON Schema, and the check of a call's arguments."""
+"""The parameters of a function as a JSON Schema, and the validation of a call's arguments."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _REPEAT = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
 
 
 def refused(error: Exception) -> ParseError:
-    """Return the error of a validator in words for the model."""
+    """Return a validator's error in words for the model."""
     from pydantic_core import ValidationError
 
     if isinstance(error, ValidationError):
@@ -94,11 +94,11 @@ class Validator(Protocol):
 
 
 class ArgumentsValidator:
-    """A validator of arguments against a JSON Schema.  The arguments must always be an object.
+    """Validates arguments against a JSON Schema.  The arguments must always be an object.
 
     It supports types, ``enum``, ``const``, ``anyOf``, ``oneOf`` (as ``anyOf``), ``allOf``, local ``$ref``,
-    ``nullable``, ``properties``, ``required``, ``additionalProperties``, ``items``, and the bounds of numbers, strings
-    and lists.  The function or server that is called must check the rest.
+    ``nullable``, ``properties``, ``required``, ``additionalProperties``, ``items``, and bounds on numbers, strings and
+    lists.  The function or server that is called must check the rest.
 
     A schema may be untrusted, so only a tree of bounded size is read.  This takes a fraction of a second, and each
     check takes linear time in the arguments, whatever the schema.
@@ -119,7 +119,7 @@ class ArgumentsValidator:
 
 
 def cores_of(kinds: Sequence[Any], root: Mapping[str, Any]) -> list[Core]:
-    """Return the core schemas of JSON Schemas within a root, for values written by people and programs.
+    """Return the core schemas for JSON Schemas within a root, for values written by people and programs.
 
     Unlike for a model's arguments, null and unknown fields are accepted only where the schema allows them.  Schemas
     that are too large to be read whole allow anything.
@@ -187,7 +187,7 @@ class _Reader:
         return taken
 
     def read(self, schema: Any, depth: int) -> Core:
-        """Return the core schema of a JSON Schema.  It allows any value where nothing supported restricts it."""
+        """Return the core schema for a JSON Schema.  It allows any value where nothing supported restricts it."""
         self.left -= 1
         if depth > _MAX_DEPTH or self.left < 0 or not isinstance(schema, Mapping):
             return _ANY
@@ -389,10 +389,11 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
 
 
 def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how to pass a callable the arguments of an existing schema, as fields of a `Function`.
+    """Return the `Function` fields that say how to pass a callable the arguments of an existing schema.
 
     Raises:
-        UsageError: If it does not accept an argument of the schema, or needs one that the schema does not require.
+        UsageError: If the callable does not accept an argument of the schema, or needs one that the schema does not
+            require.
     """
     target, _ = _find_docstring(call)
     signature = _signature(call, name)
@@ -477,7 +478,7 @@ def _scope(call: Any, target: Any) -> dict[str, Any]:
 def _deps_type(
     call: Any, target: Any, signature: inspect.Signature, hints: Mapping[str, Any], namespace: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the type of deps in the context's annotation, as fields of a `Function`, or empty if deps may be None."""
+    """Return the `Function` fields for the deps type in the context's annotation, or {} if deps may be None."""
     key, parameter = next((key, p) for key, p in signature.parameters.items() if _is_context(hints.get(key)))
     hint = getattr(hints[key], "__value__", hints[key])
     hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint

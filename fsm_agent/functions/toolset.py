@@ -102,12 +102,12 @@ def _as_function(agent: Any) -> Function:
 
 
 def is_asked_per_call(item: object) -> bool:
-    """Return whether an item of an argument ``functions`` is read again for each call, like an MCP server."""
+    """Return whether an item of an argument ``functions`` is read again for each call, as an MCP server is."""
     return hasattr(type(item), "functions") and not isinstance(item, Toolset)
 
 
 def check_dependencies(functions: Iterable[Function], owner: str) -> None:
-    """Refuse dependencies on a missing function, and dependencies that form a circle.
+    """Refuse dependencies on a missing function, and dependencies that form a cycle.
 
     Raises:
         PromptError: If the functions are refused.
@@ -205,7 +205,7 @@ class Toolset(Generic[Deps]):
         return len(self.functions)
 
     def __contains__(self, item: object) -> bool:
-        """Return whether the toolset has this function, or a function of this name: ``search`` or ``search@1``."""
+        """Return whether the toolset has this function, or a function with this name: ``search`` or ``search@1``."""
         if isinstance(item, str):
             return any(item in (entry.function.name, entry.reference) for entry in self._entries)
         return any(item is entry.function for entry in self._entries)
@@ -219,7 +219,7 @@ class Toolset(Generic[Deps]):
         return f"Toolset([{', '.join([function.name for function in self.functions])}], name={self.name!r})"
 
     def pick(self, name: str) -> Function:
-        """Return the function of this name: ``search`` is the highest version, ``search@1`` a specific one.
+        """Return the function with this name: for ``search`` its highest version, and for ``search@1`` that version.
 
         Raises:
             UsageError: If the name is unknown.
