@@ -31,19 +31,19 @@ def default_passes() -> tuple[AnyPass, ...]:
 
 
 class Budget(Value, frozen=True, kw_only=True):
-    """The number of tokens that each request must fit into.
+    """A limit on the number of tokens in each request.
 
-    The count covers everything that is sent: messages, functions, the schema of the answer, hosted tools, a refused
-    answer.  While a request has more than ``soft`` tokens, the passes are applied to it in order, each at most once.  A
-    pass that does not shorten the request is skipped.  If a request still has more than ``hard - reserve`` tokens, it
-    is not sent, and the call fails with `BudgetExceeded`.
+    The count covers everything that is sent: messages, functions, the schema of the answer, hosted tools, and any
+    refused answer.  While a request has more than ``soft`` tokens, the passes are applied to it in order, each at most
+    once.  A pass that does not shorten the request is skipped.  If a request still has more than ``hard - reserve``
+    tokens, it is not sent, and the call fails with `BudgetExceeded`.
 
     Attributes:
-        hard: The maximum number of tokens of a request and its reply; by default the model's context window, if it is
+        hard: The maximum number of tokens in a request and its reply; by default the model's context window, if it is
             known.
         soft: The number of tokens above which passes are applied; by default three quarters of ``hard``.
-        reserve: The tokens of ``hard`` that are left for the reply; by default `Settings.max_tokens`, or 2,000, but
-            never more than a quarter of ``hard``.
+        reserve: The tokens of ``hard`` that are left for the reply; by default `Settings.max_tokens` if it is set, else
+            2,000, but never more than a quarter of ``hard``.
         passes: The passes; by default `default_passes`.  If the request is still too long after these, long results are
             cut further.
         tokenizer: Counts the tokens.  By default they are estimated, and corrected by the provider's last report.

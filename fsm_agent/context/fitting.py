@@ -51,7 +51,7 @@ class Shown(NamedTuple):
         request: The request.
         refusal: Why the request must not be sent, or None.
         summary: The extra request that must come first, or None.
-        use: The part of the request that the record keeps, or None if no tokens were counted.
+        use: What the record keeps about the request, or None if no tokens were counted.
     """
 
     request: Request
@@ -466,7 +466,7 @@ def _refusal(required: int, hard: int, reserve: int, tried: Sequence[str]) -> Er
 
 
 def _size(part: Part) -> int:
-    """Return an upper bound for the tokens of a part: its characters, or the estimated cost of a file."""
+    """Return an upper bound on the tokens of a part: its characters, or the estimated cost of a file."""
     if isinstance(part, Image | Document):
         return file_tokens(part) + 16
     attached = sum([_size(file) for file in getattr(part, "attachments", ())])

@@ -52,7 +52,7 @@ _LINE = 200  # characters of the result in a line of `compress`
 
 
 class Pass(Value, frozen=True):
-    """A ready pass with its options, such as ``keep_last(8)``."""
+    """A ready-made pass with its options, such as ``keep_last(8)``."""
 
     apply: Callable[..., Sequence[Message]]  # of the messages, the record or None, a memo, and the options
     options: tuple[Any, ...] = ()
@@ -157,7 +157,7 @@ def _problem_with(shown: Any, messages: Sequence[Message], record: CallRecord | 
 def keep_last(rounds: int) -> Pass:
     """Return a pass that shows the newest rounds, the system prompt, the first user message and the task.
 
-    A round is a message of the model with the results of its calls.  The window moves in steps: when there are more
+    A round is a message from the model with the results of its calls.  The window moves in steps: when there are more
     than ``rounds``, it shows about half of them and grows again.  So most requests extend the previous request, and the
     provider's cache stays valid.
 
@@ -186,7 +186,7 @@ def _keep_last(messages: Sequence[Message], record: CallRecord | None, memo: Mem
 
 
 def window_of(one: AnyPass) -> int:
-    """Return the number of rounds of a `keep_last`, or 0 for another pass."""
+    """Return the number of rounds that a `keep_last` shows, or 0 for any other pass."""
     return one.options[0] if isinstance(one, Pass) and one.apply is _keep_last else 0
 
 
@@ -210,7 +210,7 @@ def relevant(rounds: int, score: Callable[[str, Message], float]) -> Pass:
 
     Args:
         rounds: How many relevant rounds to show in addition to the newest one.
-        score: A pure function of the text of the task and a message.  It returns a higher number for a more relevant
+        score: A pure function of the task's text and a message.  It returns a higher number for a more relevant
             message.
 
     Raises:
@@ -273,7 +273,7 @@ def shorten(characters: int = CHARACTERS) -> Pass:
     while the model is asked again.
 
     Args:
-        characters: The maximum number of characters to show of each, including the note; 50 or more.
+        characters: The maximum number of characters to show of each item, including the note; 50 or more.
 
     Raises:
         UsageError: If ``characters`` is not a whole number of at least 50.
@@ -312,7 +312,7 @@ def _short_file(file: Attachment, characters: int) -> Attachment:
 
 
 def shorten_answers(one: AnyPass, branch: Sequence[Message], memo: Memo) -> Sequence[Message]:
-    """Return an exception branch as a pass shows it.  Only `shorten` changes it, and makes refused answers shorter."""
+    """Return an exception branch as a pass shows it.  Only `shorten` changes it, by shortening refused answers."""
     if not isinstance(one, Pass) or one.apply is not _shorten:
         return branch
     (characters,) = one.options
@@ -500,7 +500,7 @@ def _masked(
 def compress(keep: int = 8) -> Pass:
     """Return a pass that shows each function call of older rounds as one line: ``name(arguments) → result``.
 
-    A line has the first 80 characters of the arguments, and the first line of the result.  The text of the model's
+    A line contains the first 80 characters of the arguments, and the first line of the result.  The text of the model's
     message stays.  Like `keep_last`, the pass moves in steps.
 
     Args:

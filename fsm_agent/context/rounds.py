@@ -1,6 +1,6 @@
-"""The rounds of a dialog, and the messages that every request must have.
+"""The rounds of a dialog, and the messages that every request must contain.
 
-A round is a message of the model with the results of its function calls, and the messages of users right before it.
+A round is a message from the model with the results of its function calls, and the user messages right before it.
 Providers refuse incomplete rounds.
 """
 
@@ -29,7 +29,7 @@ def system_messages(messages: Sequence[Message]) -> int:
 def round_starts(messages: Sequence[Message], start: int = 0) -> list[int]:
     """Return the index at which each round begins, from ``start`` on.
 
-    Messages of users that the model has not answered yet belong to no round.
+    User messages that the model has not answered yet belong to no round.
     """
     starts: list[int] = []
     opened: int | None = None  # the first of the messages before the next one of the model
@@ -109,7 +109,7 @@ def task_of(record: CallRecord) -> Message | None:
 
 
 def pinned(messages: Sequence[Message], record: CallRecord | None) -> set[int]:
-    """Return the indexes of the messages that every request has.
+    """Return the indexes of the messages that every request contains.
 
     They are the system prompt, the task, and the summary.  Without a summary, the first user message takes its place.
     """

@@ -137,7 +137,7 @@ def summarize(
     The call makes the summary with an extra request.  It is saved, counted, limited, retried and resumed like any other
     request, but does not count as a round.  When ``step`` more rounds are older than the newest ``keep``, the next
     summary is made from the last one and these rounds.  So most requests extend the previous request.  If a summary
-    fails, the call continues with ``keep_last(keep)``, and `CallResult.failures` has the error.
+    fails, the call continues with ``keep_last(keep)``, and `CallResult.failures` contains the error.
 
     In a `Budget`, the summary is made as soon as a request is too long.  It leaves fewer than ``keep`` rounds if they
     would take more than three quarters of ``soft``.
@@ -146,7 +146,7 @@ def summarize(
         keep: How many of the newest rounds are shown unchanged; 1 or more.
         by: The author of the summary: an agent (its model, settings and system prompt, without functions) or a client;
             by default the model of the call.
-        max_tokens: The maximum number of tokens of a summary, at four characters each.  A longer summary is not used.
+        max_tokens: The maximum number of tokens in a summary, at four characters each.  A longer summary is not used.
             The request allows 2,000 more, for models that think before they write.
         prompt: The instructions, as a string or a `Prompt` without variables.  There is a default.
         role: The role of the message that shows the summary: ``"user"`` or ``"system"``.

@@ -118,9 +118,9 @@ ESTIMATE = TextTokenizer(estimate)
 
 @lru_cache(maxsize=8)
 def tiktoken_of(model: str) -> TextTokenizer:
-    """Return OpenAI's tokenizer of a model.  Needs the extra ``tiktoken``.
+    """Return OpenAI's tokenizer for a model.  Needs the extra ``tiktoken``.
 
-    The package downloads its tables at the first use, unless ``TIKTOKEN_CACHE_DIR`` names a folder that has them.
+    The package downloads its tables on first use, unless ``TIKTOKEN_CACHE_DIR`` names a folder that contains them.
 
     Args:
         model: The model's name, such as ``"gpt-4o"``.  For other makers' models, the newest table is used.
