@@ -1,8 +1,8 @@
 """Messages from dictionaries in the form of OpenAI's chat completions.
 
-The form is described at https://platform.openai.com/docs/api-reference/chat/create (read 2026-11).  Errors name the
-place of a mistake, such as ``messages[2].tool_calls[0]``.  Nothing is read from disk: an image is an http(s) URL or a
-base64 data URL.
+The form is described at https://platform.openai.com/docs/api-reference/chat/create (as of November 2026).  Errors name
+the place of a mistake, such as ``messages[2].tool_calls[0]``.  Nothing is read from disk: an image is an http(s) URL or
+a base64 data URL.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from fsm_agent.messages.reply import Reply, Usage
 
 
 class Question(Value, frozen=True):
-    """An effect that waits for the answer of a person or another program.
+    """An effect that waits for an answer from a person or another program.
 
     Examples:
         >>> Question("ask:1.0", "approval", answers=("Approved", "Denied")).kind
@@ -32,13 +32,13 @@ class Question(Value, frozen=True):
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The names of the types that a state of a flow accepts, as JSON.  Empty for other questions."""
+        """The names of the types that a state of a flow accepts, as JSON, or empty for other questions."""
         types = self._about.get("types")
         return tuple(map(str, types)) if isinstance(types, list) else ()
 
     @property
     def until_s(self) -> float | None:
-        """The Unix time until which the question can be answered, or None without a limit.
+        """The Unix time until which the question can be answered, or None if there is no limit.
 
         The time is correct as of the last write of the run.
         """
@@ -156,9 +156,9 @@ class PartialOutput(Value, frozen=True):
     """The valid part of the output so far, as JSON data, not an instance of the type.
 
     Within one request, each event extends the previous one.  The next request, for example after a refusal, starts from
-    the beginning.  If a union is requested with tags, the data has the tag, although the output does not.  Only the
-    first document whose beginning matches the type is shown, and only from the first 250,000 characters of a reply.  An
-    answer that is found elsewhere, or is repaired, appears only in `Done`.
+    the beginning.  If a union is requested with tags, the data contains the tag, although the output does not.  Only
+    the first document whose beginning matches the type is shown, and only from the first 250,000 characters of a reply.
+    An answer that is found elsewhere, or is repaired, appears only in `Done`.
 
     Examples:
         >>> agent = Agent(Script(Pieces('{"a": 1', ', "b": 2}')), output=dict[str, int])

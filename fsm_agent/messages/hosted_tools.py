@@ -1,7 +1,7 @@
 """Tools that a provider runs itself.
 
-They are values in `Settings.hosted_tools`.  A codec encodes the tools that the wire and the model have, and refuses any
-other tool or option before anything is sent.
+They are values in `Settings.hosted_tools`.  A codec encodes the tools that the wire and the model support, and refuses
+any other tool or option before anything is sent.
 """
 
 from __future__ import annotations
@@ -76,10 +76,11 @@ class CodeExecution(Tagged, frozen=True, kw_only=True, tag="code_execution"):
 
 
 class ComputerUse(Tagged, frozen=True, kw_only=True, tag="computer_use"):
-    """Lets the model request clicks, keys and screenshots of a computer.
+    """Lets the model request clicks, key presses and screenshots on a computer.
 
-    Each request is a call of the function ``computer``.  The agent's function of that name performs it.  Without one,
-    the call waits until a person or a program provides the outcome.  An image in the result is the new screen.
+    Each request is a call to the function ``computer``, which the agent's function with that name performs.  Without
+    such a function, the call waits until a person or a program provides the outcome.  An image in the result is the new
+    screen.
 
     OpenAI sends ``actions``, a list of ``{"type": "click", "x": 12, "y": 40, …}``; the model ``computer-use-preview``
     sends one ``action``.  Anthropic sends ``action``, such as ``"left_click"``, and its arguments: ``coordinate``,
@@ -192,12 +193,12 @@ def check_hosted_tools(tools: Sequence[HostedTool], owner: str = "settings.hoste
 
 
 def name_of(tool: HostedTool) -> tuple[str, str]:
-    """Return the kind of a tool, and the label of an MCP server."""
+    """Return ``(kind, label)`` for a tool; the label is "" unless the tool is an MCP server."""
     return tool.kind, tool.label if isinstance(tool, HostedMCP) else ""
 
 
 def merged(tools: Sequence[HostedTool], over: Sequence[HostedTool]) -> tuple[HostedTool, ...]:
-    """Return the tools of both.  If two have the same name, the tool of ``over`` wins."""
+    """Return the tools from both.  If two have the same name, the tool of ``over`` wins."""
     return tuple({name_of(tool): tool for tool in (*tools, *over)}.values())
 
 

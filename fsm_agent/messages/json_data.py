@@ -1,8 +1,8 @@
-"""Events as JSON data, for programs in any language: the command line, streams of a service, logs.
+"""Events as JSON data, for programs in any language: the command line, a service's streams, logs.
 
-Each event is an object with a ``type`` that names its class, such as ``text_delta`` or ``function_ended``.  A `Done` is
-a ``result`` or a ``failure``.  Values under secret names are masked, and long strings are cut, but the text and output
-of a result and the data of a flow are complete and unmasked.
+Each event is an object with a ``type`` that names its class, such as ``text_delta`` or ``function_ended``.  A `Done`
+becomes a ``result`` or a ``failure``.  Values under secret names are masked, and long strings are cut, but the text and
+output of a result and the data of a flow are complete and unmasked.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def event_envelope(event: Event, *, run: str, steps: int) -> dict[str, Any]:
 
 
 def type_of(kind: type[Any]) -> str:
-    """Return the ``type`` of a class of events, such as ``text_delta`` for `TextDelta`."""
+    """Return the ``type`` of an event class, such as ``text_delta`` for `TextDelta`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 

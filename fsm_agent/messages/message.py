@@ -1,4 +1,4 @@
-"""Messages of users, models and functions, and their parts."""
+"""Messages from users, models and functions, and their parts."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class Image(_File, frozen=True, kw_only=True, tag="image"):
 class Document(_File, frozen=True, kw_only=True, tag="document"):
     """A file for the model to read: its bytes, or an address from which a provider can fetch it.
 
-    `Document.of` makes one from a PDF or from text in UTF-8.  For other files that a provider reads, such as a
+    `Document.of` makes one from a PDF or from UTF-8 text.  For other files that a provider reads, such as a
     spreadsheet, pass ``data`` and ``media_type``.
 
     Examples:
@@ -270,7 +270,7 @@ Examples:
 
 
 class Reasoning(Tagged, frozen=True, kw_only=True, tag="reasoning"):
-    """The reasoning of a model before its answer, with data that must be sent back to its provider.
+    """A model's reasoning before its answer, with data that must be sent back to its provider.
 
     Examples:
         >>> Reasoning(text="17 + 25: 17 + 20 is 37 …").text

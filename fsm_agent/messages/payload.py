@@ -64,7 +64,7 @@ class Payload(Value, frozen=True):
         """Return a payload with an image at its end, made from these bytes.
 
         Raises:
-            UsageError: If they are not a PNG, JPEG, GIF or WebP image.
+            UsageError: If the bytes are not a PNG, JPEG, GIF or WebP image.
         """
         require("data of an image", data, isinstance(data, bytes | bytearray), "bytes (with_image takes a path)")
         return self._with(Image.of(data))

@@ -62,7 +62,7 @@ class Usage(Value, frozen=True, kw_only=True):
 
     @property
     def cost_usd(self) -> float | None:
-        """The cost in US dollars.  None unless `Limits.cost_usd` or ``prices`` of the agent is set."""
+        """The cost in US dollars, or None unless the agent's ``prices`` or `Limits.cost_usd` is set."""
         return None if self.cost_pico_usd is None else self.cost_pico_usd / 10**12
 
 
