@@ -75,7 +75,7 @@ def secrets_in_headers(headers: Iterable[tuple[str, str]], *, all_names: bool = 
 
 
 def secrets_in_url(url: str) -> Iterator[str]:
-    """Yield the user and password of a URL, raw and decoded, and the secret values of its query."""
+    """Yield the user and password of a URL, raw and decoded, and the secret values in its query."""
     user = _authority(url).rpartition("@")[0]
     yield from filter(None, [user, user.partition(":")[2], urllib.parse.unquote(user.partition(":")[2])])
     for name, value in _query(url):

@@ -1,4 +1,4 @@
-"""The registry: named entries of one kind, such as providers or classes of agents.
+"""The registry: named entries of one kind, such as providers or agent classes.
 
 Agent classes with an ``agent_type`` are registered in `AGENTS` of `fsm_agent.agents.agent_base` when they are defined.
 """
@@ -21,8 +21,8 @@ class Registry(Mapping[str, T], Generic[T]):
         kind: The word for an entry, for messages.
         error: The class of its errors.
         entries: The initial entries.
-        replaces: Returns whether a new entry may replace the current one of the same name.
-        remedy: How to solve a conflict of names, in messages.
+        replaces: Returns whether a new entry may replace the current one with the same name.
+        remedy: How to resolve a name conflict, for messages.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return entry
 
     def find(self, name: str) -> T:
-        """Return the entry of this name.
+        """Return the entry with this name.
 
         Raises:
             Exception: If no entry has the name.  The message suggests a similar name.

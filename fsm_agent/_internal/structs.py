@@ -107,7 +107,7 @@ _MOST = 512  # cached types; code may make any number of types
 
 
 def type_adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
-    """Return pydantic's adapter of a type, or raise pydantic's error if the type has no JSON form."""
+    """Return pydantic's adapter for a type, or raise pydantic's error if the type has no JSON form."""
     try:
         hash(kind)
     except TypeError:  # an annotation may have no hash
@@ -118,7 +118,7 @@ def type_adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
 
 @lru_cache(_MOST)
 def _kept(kind: Any, _: str) -> pydantic.TypeAdapter[Any]:
-    """Return the cached adapter of a type.  The repr keeps apart unions that are equal except for their order."""
+    """Return the cached adapter for a type.  The repr distinguishes unions that differ only in their order."""
     return pydantic.TypeAdapter(kind)
 
 

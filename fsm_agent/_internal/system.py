@@ -25,7 +25,7 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     """Lock an open file until it is closed.  Return False if another holder has locked it.
 
     Raises:
-        OSError: If the file system has no locks, like some network file systems.
+        OSError: If the file system has no locks, as with some network file systems.
     """
     if not HAVE_FLOCK:
         return True

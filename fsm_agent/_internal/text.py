@@ -66,7 +66,7 @@ _HIDDEN = re.compile(f"[{_CONTROLS}{_SURROGATES}{_REORDERING}{_TAGS}]+")
 
 
 def plain(text: str) -> str:
-    """Return the text without control characters (except line ends and tabs), tags, and marks that reorder it."""
+    """Return the text without control characters (except line endings and tabs), tags, and marks that reorder it."""
     return text if text.isascii() and text.isprintable() else _HIDDEN.sub("", text)
 
 
@@ -84,7 +84,7 @@ def shown(text: Any) -> str:
 
 
 def pretty(text: Any, *, is_spread: bool = False) -> str:
-    """Return JSON in one line if it is short, or with line breaks.  Other text is only made plain."""
+    """Return JSON on one line if it is short, else with line breaks.  Other text is only made plain."""
     try:
         value = json.loads(text) if isinstance(text, str | bytes) else text
         line = json.dumps(value, ensure_ascii=False)
@@ -106,7 +106,7 @@ def expanded(text: str, environment: Mapping[str, str], label: str = "") -> str:
     is missing or empty.  Error messages call the text ``label``.
 
     Raises:
-        ValueError: If a reference is malformed, or its variable is missing.  The message holds no values.
+        ValueError: If a reference is malformed, or its variable is missing.  The message contains no values.
     """
     return _REFERENCE.sub(lambda match: _value(match[1], environment, label), text)
 
