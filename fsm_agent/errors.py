@@ -318,7 +318,7 @@ class ProviderError(FsmAgentError):
 
     Args:
         message: What happened, in the provider's words if possible.
-        status: The HTTP status.  None if there was no answer, and 200 if an answer reported the failure.
+        status: The HTTP status: None if there was no answer, or 200 if the answer itself reported the failure.
         code: The provider's error code or type.
         request_id: The provider's request id, for support enquiries.
         retryable: Whether another attempt may succeed.  The default depends on the class and the status.

@@ -68,7 +68,7 @@ def within(target: Any, path: str, named: str) -> Any:
     """Return the object at a dotted path inside another object.
 
     Raises:
-        ConfigError: If it does not exist.
+        ConfigError: If the object does not exist.
     """
     for name in path.split("."):
         try:
