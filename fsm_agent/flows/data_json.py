@@ -1,4 +1,4 @@
-"""Writes data and answers as JSON that can be read again, and says why a value cannot be written.
+"""Writes data and answers as JSON that can be read back, and says why a value cannot be written.
 
 Pydantic's own JSON loses the bound of a `deque` and the name of a time zone.  Here they are written as
 ``{"maxlen": 3, "items": […]}`` and ``"2026-03-28T12:00:00+01:00[Europe/Oslo]"``.  Bytes that are not UTF-8 text, such
@@ -155,7 +155,7 @@ _WRAPPED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }
 
 
-# Values as JSON that can be read again
+# Values as JSON that can be read back
 
 
 class DataError(OutcomeError):
@@ -166,7 +166,7 @@ class DataError(OutcomeError):
 
 
 def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: str, *, is_any_free: bool = False) -> str:
-    """Return a value as JSON that can be read again.
+    """Return a value as JSON that can be read back.
 
     For errors, ``where`` is the place of the value, and ``right`` its expected type.  With ``is_any_free``, values of
     the type `Any` are skipped, and the JSON holds a number in place of each.

@@ -196,7 +196,7 @@ def ask(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any:
         asked: An agent, a role that `Flow.bound` binds to an agent, or a pure function of the data that chooses either.
         types: The types of the answer.  By default, the output type of ``asked``, if it is an agent.
         whole: Whether the state gives the whole `CallResult`, so that the next state can continue the dialog.  In its
-            rows, ``of`` is then a type of the output.
+            rows, ``of`` is then an output type.
         options: See `StateOptions`.
 
     Raises:
@@ -256,7 +256,7 @@ def execute(function: Any = None, /, **options: Any) -> Any:
     """Declare a state that waits for a plain or coroutine function: ``@execute`` or ``@execute(once=True)``.
 
     The function takes the data, and a `Context` if it has a second parameter.  ``context.idempotency_key`` is the same
-    in every attempt.  If the function raises an exception, rows of ``failed`` receive a `Failure`.
+    in every attempt.  If the function raises an exception, ``failed`` rows receive a `Failure`.
 
     Args:
         function: The function.
@@ -552,7 +552,7 @@ def subflow(name: str, flow: Flow[S], given: Callable[[E], S], **options: Unpack
     Args:
         name: The name of the state.
         flow: The flow.
-        given: A pure function of the data that returns the first data of the other flow.
+        given: A pure function of the data that returns the other flow's initial data.
         options: See `TimeOptions`.
 
     Raises:
@@ -580,7 +580,7 @@ def end(name: str, *, failed: bool | str = False) -> End:
 
     Args:
         name: The name of the end, which is the ``state`` of the result.
-        failed: Whether this end is a failure, so that `call` raises `FlowFailed`: True, or a reason for people.
+        failed: True, or a reason to show to people, if this end is a failure, so that `call` raises `FlowFailed`.
 
     Raises:
         FlowError: If the name is not a string, or ``failed`` is neither a string nor a bool.

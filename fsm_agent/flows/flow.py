@@ -401,9 +401,9 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
         rows: The table.  Rows are tried from the top.  By default, a failure or the end of a state's time ends the flow
             in `Failed`, a cancellation in `Cancelled`, and the deadline in `Expired`.  `cancelled` and `expired` make
             rows for every state.
-        limits: Limits on the number of states that a run enters, and on its time.
-        version: The version of the table and the data.  ``upgrades`` converts waiting runs of older versions.
-        upgrades: Functions by version.  The function for n turns the JSON record of a run of version n into a record of
+        limits: Limits on how many states a run enters, and on how long it takes.
+        version: The version of the table and the data.  ``upgrades`` converts waiting runs from older versions.
+        upgrades: Functions by version.  The function for n turns a run's JSON record from version n into one for
             version n+1.  `renamed` and `reshaped` make these functions.  If a list is given, its functions are applied
             in order.
         store: The store that keeps the runs; see `Agent`.
@@ -504,14 +504,14 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
     ) -> Function[..., Any]:
         """Return this flow as a function of an agent, as in ``Agent(…, functions=[letters.as_function(…)])``.
 
-        The run is part of the agent call that asks for it, and shares its tokens, deps, budgets and store.  The call
-        waits for everything that the run waits for, under a key like ``run:2.0/answer:review#3``, and yields the events
-        of the run as `Inside`.  If the run fails, the model receives the reason.
+        The run is part of the agent call that asks for it, and shares the call's tokens, deps, budgets and store.  The
+        call waits for everything that the run waits for, under a key like ``run:2.0/answer:review#3``, and yields the
+        run's events wrapped in `Inside`.  If the run fails, the model receives the reason.
 
         Args:
             name: The name of the function for the model; by default, the name of the flow.
             description: The description for the model; by default, the docstring of ``start`` or of the data type.
-            start: A pure function that returns the first data; its parameters are the arguments.  By default, the
+            start: A pure function that returns the initial data; its parameters are the arguments.  By default, the
                 fields of the data are the arguments.  If the data are not a JSON object, ``data`` is the only argument.
             returns: A pure function of the last data that returns the result for the model; by default, the data.
             policy: The options of `Function.of` that apply to a flow; ``timeout_s`` is the deadline of each run.

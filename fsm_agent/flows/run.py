@@ -130,7 +130,7 @@ class FlowRun(FlowProcess, Generic[D]):
                 changed.
 
         Raises:
-            SnapshotError: If the record holds a value that could not be read again.
+            SnapshotError: If the record holds a value that could not be read back.
             UsageError: If the key is too short.
         """
         text = document_of(self.flow, self.record)

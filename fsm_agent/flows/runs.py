@@ -179,15 +179,15 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
             by: See `Flow.call`.
             run_id: See `Flow.call`.
             after: The runs that must end first, whether they succeed or fail, as names or handles.
-            delay_s: The seconds until the run starts, by the clock of this machine.  Signals do not start it earlier.
-                A cancellation ends it at once.
-            priority: From -100 to 100.  Workers take a due run with the highest priority first.
+            delay_s: The seconds until the run starts, by this machine's clock.  Signals do not start it earlier.  A
+                cancellation ends it at once.
+            priority: From -100 to 100.  Workers take the due run with the highest priority first.
             service: The name of the `RunFollower` that drives the run.  If empty, workers drive it.
 
         Raises:
             UsageError: If the flow has no store, or a store cannot keep one of the options.
             RunExists: If another run has this ``run_id``.
-            RunUnknown: If a run of ``after`` does not exist.
+            RunUnknown: If a run in ``after`` does not exist.
         """
         options = {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id}
         return self._submit(data, _names(after), (delay_s, priority, service), options)

@@ -49,9 +49,9 @@ class TimeOptions(TypedDict, Generic[D], total=False):
     Attributes:
         within_s: The time that the state may take: seconds, a timedelta, or a pure function of the data that returns
             either; None for no limit.  The time is fixed when the state is entered.
-        until: The moment at which the time of the state ends, in place of ``within_s``: a datetime with a time zone,
-            Unix seconds, or a pure function of the data that returns either; None for no limit.  If the moment is in
-            the past, the time ends at once.
+        until: The moment at which the state's time ends, in place of ``within_s``: a datetime with a time zone, Unix
+            seconds, or a pure function of the data that returns either; None for no limit.  If the moment is in the
+            past, the time ends at once.
         restart: Whether the time starts again each time the state is entered.  With False, the time that was fixed at
             the first entry holds for the whole run.
     """
@@ -466,7 +466,7 @@ class ParallelState(_Failing[D, A]):
         enough: The number (int) or the share (float) of members that have to give a value, or None for all members.
             Once enough have, the others are abandoned.
         is_race: Whether the state gives a single value instead of a tuple of values.
-        is_lenient: Whether failures are among the results.
+        is_lenient: Whether failures count as results.
         parallel: The maximum number of members that run at once, or None for no limit.
     """
 

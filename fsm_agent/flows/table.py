@@ -3,7 +3,7 @@
 A cancellation or the deadline ends a run unless one of the user's rows takes it.  Each can be taken once.  The flow
 adds a guard, the ``rule``, to these rows:
 
-- ``first_time``: The user's row.
+- ``first_time``: The trigger has not been taken yet.  The user's row is taken.
 - ``until_known``: A function that must not run twice is running.  The run stays in the state until the result is known,
   and then takes the row of the next state.
 - ``meanwhile``: A row for every state has led to this state, for example to a compensation.  The run stays there, so
@@ -149,7 +149,7 @@ def rows_in_states(where: str, start: State[Any], rows: Sequence[Row[Any]]) -> t
 
 
 def reached_from(starts: Iterable[State[Any]], rows: Iterable[Row[Any]]) -> set[str]:
-    """Return the names of states and of all states that rows lead to from there."""
+    """Return the names of these states and of all states that rows lead to from them."""
     ways: dict[str, list[str]] = {}
     for row in rows:
         ways.setdefault(row.source.name, []).append(row.to.name)

@@ -2,8 +2,8 @@
 
 If a state gives several types, a value is written with the name of its type.  A value without a name, for example from
 a web form, is read like a model's answer.  Its type is never guessed.  Types that only their names distinguish are
-refused when the flow is defined.  The result of a whole agent call is written as the record of the call and read with
-the prompt of its state, because JSON cannot hold code.
+refused when the flow is defined.  The result of a whole agent call is written as the call's record and read with its
+state's prompt, because JSON cannot hold code.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ ANY: Any = _AnyCase()
 
 @dataclasses.dataclass(frozen=True)
 class Failure(Generic[S]):
-    """Why a state failed or was ended.  Rows of ``failed``, ``expired`` and ``cancelled`` receive it.
+    """Why a state failed or was ended, for guards and actions of ``failed``, ``expired`` and ``cancelled`` rows.
 
     ``data`` is the last data of the state's inner flow, or None without an inner flow.  To keep its type in the data of
     a flow, annotate it, as in ``Failure[Order | None]``.

@@ -1,6 +1,6 @@
 """The data, the team and the result of an orchestrator.
 
-The pure methods of a `Job` and of a `Team` are the guards and actions of the table.
+The pure methods of `Job` and `Team` are the table's guards and actions.
 """
 
 from __future__ import annotations

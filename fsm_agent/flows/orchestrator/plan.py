@@ -1,4 +1,4 @@
-"""The plan and the limits of an orchestrator, and the data of one step, with the guards and actions of its table."""
+"""An orchestrator's plan and limits, and the data of one step, with the guards and actions for the step's table."""
 
 from __future__ import annotations
 
