@@ -67,7 +67,7 @@ class LineWriter:
 
         Args:
             event: The event.
-            where: The call of the event, if the command runs several.
+            where: The call that the event comes from, if the command runs several.
         """
         if self._out is not None and not isinstance(event, Done | Suspended):
             about = {} if where is None else {"call": where.call, "agent": where.agent}

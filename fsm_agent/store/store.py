@@ -315,7 +315,7 @@ class Store(Protocol):
         Raises:
             RunExists: If the run exists with another header.
             Conflict: If the conversation has continued.  Nothing is written.
-            RunUnknown: If a run of ``start.after`` does not exist.  Nothing is written.
+            RunUnknown: If a run in ``start.after`` does not exist.  Nothing is written.
         """
 
     def claim(
@@ -430,7 +430,7 @@ class Store(Protocol):
 
         Args:
             run: The name of the run.
-            after: Return only entries after this number.  None for the entries after the snapshot.
+            after: Return only entries after this number.  None means the entries after the snapshot.
 
         Raises:
             RunUnknown: If the run does not exist.

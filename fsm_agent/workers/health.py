@@ -44,7 +44,7 @@ class WorkerHealth(Value, frozen=True, kw_only=True):
         is_ready: Whether it can also claim runs: it is not stopping, and its store answers.
         held: Number of runs that it drives now.
         advanced: How many times it has advanced a run.
-        last_step_s: The Unix time of the last step of one of its runs, or None before the first step.
+        last_step_s: The Unix time at which one of its runs last took a step, or None before the first step.
     """
 
     is_alive: bool
