@@ -1,4 +1,4 @@
-"""MCP servers' tools as functions of agents, and functions, agents and flows as tools of an MCP server.
+"""MCP servers' tools as functions for agents, and functions, agents and flows as tools on an MCP server.
 
 The official package ``mcp`` provides the client and the server.
 """

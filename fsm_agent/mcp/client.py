@@ -1,4 +1,4 @@
-"""An MCP server whose tools are functions of agents."""
+"""An MCP server whose tools are functions for agents."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TEXTUAL = ("application/json", "application/xml", "application/yaml", "image/sv
 
 
 def result_value(result: CallToolResult) -> str | list[Piece]:
-    """Return a tool's result as the result of a function: text, or a list of texts and attachments.
+    """Return a tool's result as a function's result: text, or a list of texts and attachments.
 
     Structured content is appended as JSON unless the texts already contain it.
     """
@@ -54,7 +54,7 @@ def result_value(result: CallToolResult) -> str | list[Piece]:
 
 
 def error_text(result: CallToolResult) -> str:
-    """Return the text of a tool's error, or "" without text."""
+    """Return the text of a tool's error, or "" if it has none."""
     value = result_value(result)
     return value if isinstance(value, str) else "\n".join([piece for piece in value if isinstance(piece, str)])
 
@@ -134,19 +134,19 @@ _HASH_CHARS = 6
 
 
 class MCPServer:
-    """A server of the Model Context Protocol.  Its tools are functions: ``Agent(…, functions=[server])``.
+    """A server that speaks the Model Context Protocol.  Its tools are functions: ``Agent(…, functions=[server])``.
 
     Create one with `stdio` or `http`.  It starts on first use, or at the beginning of a ``with`` or ``async with``
-    block.  It stops at the end of the block, with `close`, when nothing references it, or at the end of the program.
-    If the server itself ends, it is restarted on next use.  Any number of threads, tasks and event loops may use it.
+    block.  It stops at the end of the block, on `close`, when nothing references it, or at the end of the program.  If
+    the server itself ends, it is restarted on next use.  Any number of threads, tasks and event loops may use it.
 
     The server's own requests (sampling, elicitation and roots) are refused.
 
     Args:
         transport: How to reach the server.  Use `stdio` or `http` instead.
         name: The name in messages.  The default is the name of the command or host.
-        prefix: The prefix of all function names: ``files`` turns the tool ``read`` into ``files_read``.
-        timeout_s: The timeout of one tool call, in seconds.  After a timeout, the model gets an error.
+        prefix: The prefix for all function names: ``files`` turns the tool ``read`` into ``files_read``.
+        timeout_s: The timeout for one tool call, in seconds.  After a timeout, the model gets an error.
         start_timeout_s: The timeout for the server to start and answer, and for listing its tools, in seconds.
         adapt: Called with each function.  Returns the function to offer, such as one that needs approval, or None to
             omit it.
@@ -256,7 +256,7 @@ class MCPServer:
         return self._functions_of(_wait(self._access.submit(self._connection.tools())) if tools is None else tools)
 
     def call(self, tool: str, /, **arguments: Any) -> str | list[Piece]:
-        """Call a tool by the name that it has on the server.
+        """Call a tool by its name on the server.
 
         Returns:
             The text of the result, or a list of texts, images and documents.
@@ -268,7 +268,7 @@ class MCPServer:
         return _wait(self._access.call(tool, arguments))
 
     async def acall(self, tool: str, /, **arguments: Any) -> str | list[Piece]:
-        """The async version of `call`.  Cancelling it cancels the call at the server."""
+        """The async version of `call`.  Cancelling it cancels the call on the server."""
         return await asyncio.wrap_future(self._access.call(tool, arguments))
 
     def close(self) -> None:
@@ -326,8 +326,8 @@ class MCPServer:
 class _Access:
     """Access to a server from any thread, for the `MCPServer` and its functions.
 
-    It has no reference to the `MCPServer`, which holds the functions.  A reference cycle would keep the session open
-    until garbage collection.  The session ends when neither the `MCPServer` nor a function is left.
+    This object has no reference to the `MCPServer`, which holds the functions.  A reference cycle would keep the
+    session open until garbage collection.  The session ends when neither the `MCPServer` nor a function is left.
     """
 
     def __init__(self, connection: Connection, timeout_s: float) -> None:
@@ -337,14 +337,14 @@ class _Access:
         weakref.finalize(self, connection.drop).atexit = False  # at exit, all sessions are closed anyway
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine of the connection in the background, unless the server is closed."""
+        """Run one of the connection's coroutines in the background, unless the server is closed."""
         if self.is_closed:
             coroutine.close()
             raise UsageError(f"{self._connection.target} is closed; use it inside its with block")
         return background().submit(coroutine)
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> Future[str | list[Piece]]:
-        """Call a tool by the name that the server gives it."""
+        """Call a tool by its name on the server."""
         return self.submit(self._answer(tool, arguments))
 
     async def _answer(self, tool: str, arguments: Mapping[str, Any]) -> str | list[Piece]:
@@ -436,16 +436,16 @@ def mcp_servers(
     start_timeout_s: float = 60.0,
     adapt: Callable[[Function], Function | None] | None = None,
 ) -> dict[str, MCPServer]:
-    """Return the servers in a configuration file of Claude, Cursor, VS Code or similar tools, without starting them.
+    """Return the servers in a configuration file for Claude, Cursor, VS Code or a similar tool, without starting them.
 
     The format is ``{"mcpServers": {name: {"command", "args", "env", "cwd"} or {"url", "headers", "type"}}}``.  The key
     may also be ``"servers"``, and other top-level keys are ignored.  Servers with ``"disabled": true`` are omitted.  In
-    strings, ``${VAR}`` and ``${env:VAR}`` stand for environment variables.  ``${VAR:-default}`` has a default for a
+    strings, ``${VAR}`` and ``${env:VAR}`` stand for environment variables.  ``${VAR:-default}`` gives a default for a
     variable that is missing or empty.
 
     Args:
-        config: The path of a file, or its parsed content.
-        prefix: The prefix of all function names.  The default is each server's name.
+        config: The path of the file, or its parsed content.
+        prefix: The prefix for all function names.  The default is each server's name.
         timeout_s: See `MCPServer`.
         start_timeout_s: See `MCPServer`.
         adapt: See `MCPServer`.

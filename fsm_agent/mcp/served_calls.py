@@ -1,4 +1,4 @@
-"""Tool calls of MCP clients.  Each becomes an agent call whose model calls only the tool's function."""
+"""Tool calls from MCP clients.  Each becomes an agent call whose model calls only the tool's function."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Progress:
         self._is_over = False
 
     def hear(self, event: Event) -> None:
-        """Queue a report about an event of the call."""
+        """Queue a report about an event in the call."""
         text = self._text(event)
         if text:
             self._count += 1
@@ -115,7 +115,7 @@ async def drive_to_rest(result: Awaitable[CallResult[Any]]) -> AgentCall[Any]:
 
 
 class Calls:
-    """Begins and continues an agent's calls, as runs in its store.
+    """Begins and continues an agent's calls, as runs in the agent's store.
 
     A call that waits for an answer has a *state*, which the client sends back with the answer.  The state is the name
     of the run, so only the first answer counts.
@@ -218,7 +218,7 @@ class _Refused(Exception):
 
 
 def current_user() -> str:
-    """Return the subject of the request's token, or its client id if it has no subject; "" without a login.
+    """Return the subject of the request's token, or its client id if it has no subject; "" if there is no login.
 
     The name is for ``deps`` functions and the journal.  It does not decide who may answer: the sealed state includes
     the client and the issuer.
@@ -351,7 +351,7 @@ def _questions(call: AgentCall[Any]) -> tuple[Question, ...]:
 
 
 def _answers(questions: tuple[Question, ...], responses: Mapping[str, Any]) -> dict[str, Outcome]:
-    """Return the outcomes by key for the open questions that have a response."""
+    """Return the outcomes, by key, for the open questions that have a response."""
     answers: dict[str, Outcome] = {}
     for question in questions:
         response = responses.get(question.key)
@@ -382,7 +382,7 @@ def result_of(call: AgentCall[Any]) -> types.CallToolResult:
 
 
 def error_result(text: str) -> types.CallToolResult:
-    """Return the result of a tool that has failed."""
+    """Return the result for a tool that has failed."""
     return types.CallToolResult(content=[types.TextContent(text=mask_keys(text))], is_error=True)
 
 
@@ -433,7 +433,7 @@ async def serve_stdio(server: Server[Any]) -> None:
 
 
 class Tools:
-    """The request handlers of a server."""
+    """A server's request handlers."""
 
     def __init__(self, agent: Agent[Any, Any], deps: Any, *, keeps: bool) -> None:
         self._agent = agent
@@ -448,7 +448,7 @@ class Tools:
         return types.ListToolsResult(tools=[_tool(f) for f in served])
 
     async def call(self, context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams) -> Result:
-        """Return the result of a tool, or the question for the client's user."""
+        """Return a tool's result, or the question for the client's user."""
         function = (await self._offered(context)).get(params.name)
         if function is None:
             raise MCPError(types.INVALID_PARAMS, f"unknown tool {plain(params.name[:_MAX_NAME_CHARS])!r}")
@@ -457,7 +457,7 @@ class Tools:
         return await ToolCall(self._calls, context, params).result()
 
     async def _offered(self, context: Any) -> Mapping[str, Function]:
-        """Return the functions of a new call, by name."""
+        """Return the functions for a new call, by name."""
         if self._is_fixed:
             return self._agent.prompt.by_name
         return (await asyncio.to_thread(self._resolved, current_user())).by_name

@@ -31,7 +31,7 @@ from fsm_agent.validation import require
 
 
 def task_of(name: str, arguments: dict[str, Any]) -> str:
-    """Return the task of an agent call that only calls one function."""
+    """Return the task for an agent call that only calls one function."""
     return to_json({"function": name, "arguments": arguments}, inf_nan_mode="constants").decode()
 
 
@@ -121,7 +121,8 @@ def serve(
     an answer and gets the question or the result.  In older versions, the request stays open until the answer arrives.
     A call ends if its client cancels it.
 
-    The server refuses messages over 32 MB on stdio or 4 MB on HTTP, and arguments of more than a million characters.
+    The server refuses messages larger than 32 MB over stdio or 4 MB over HTTP, and arguments of more than a million
+    characters.
 
     Args:
         name: The name of the server, and of the agent that owns the runs.
@@ -129,12 +130,12 @@ def serve(
         store: Where calls are stored as runs: a path, a `Store` or `Runs`.  By default they stay in memory, so calls
             that wait for answers are lost with the process, and no other process can continue them.  Memory keeps the
             last 1,000 calls that have waited.
-        signing_key: The key that seals the states that clients keep, of 32 bytes or more.  All processes that serve the
+        signing_key: The key that seals the states that clients keep: at least 32 bytes.  All processes that serve the
             same tools need the same key.  The default is a new random key, so waiting calls are lost with the process.
         deps: The ``deps`` in the `Context` of functions: a value, or a function of (agent, extra, user) that returns
             the value for each call.  Over HTTP with a login, ``user`` is the subject of the token, or its client id if
             it has no subject.  Otherwise it is "".
-        limits: The budgets of each call.
+        limits: The budgets for each call.
         hooks: Objects that receive events; see `fsm_agent.agents.hooks`.
         instructions: Information about the server for the client's model.
         version: The version of the server.
@@ -183,7 +184,7 @@ class ToolServer:
     Attributes:
         agent: The agent that runs the tool calls.  ``Worker([server.agent])`` continues calls that a process left
             unfinished.
-        official: The server object of the official package, for ``mcp.Client`` in tests or
+        official: The server object from the official package, for ``mcp.Client`` in tests or
             ``streamable_http_app(auth=…)``.
 
     Examples:
@@ -234,7 +235,7 @@ class ToolServer:
             )
         shown = f"[{host}]" if ":" in host else host
         names = [f"{name}:*" for name in dict.fromkeys((shown, *_LOOPBACK_NAMES))]
-        # By default the package checks Host and Origin only on three addresses of the loopback range.
+        # By default the package checks Host and Origin only on three addresses in the loopback range.
         security = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
         app = self.official.streamable_http_app(host=host, transport_security=security)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,7 +1,7 @@
 """Sessions with MCP servers, which tasks and event loops can share.
 
-Each session is owned by one task that enters and exits the official client, so that cancel scopes nest whatever callers
-do.  A session ends with its server and cannot be reopened.
+Each session is owned by one task, which enters and exits the official client, so that cancel scopes nest whatever
+callers do.  A session ends with its server and cannot be reopened.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ _inherited: list[object] = []  # by a fork; kept, because destructors would clos
 
 
 def background() -> Background:
-    """Return the background of this process.  It is started on first use."""
+    """Return this process's background thread.  It is started on first use."""
     global _current
     with making:
         if _current is None:
@@ -111,7 +111,7 @@ def background() -> Background:
 
 
 def is_mine(home: Background) -> bool:
-    """Return whether ``home`` is the background of this process."""
+    """Return whether ``home`` is this process's background thread."""
     return home is _current
 
 
@@ -134,7 +134,7 @@ _TEXTS = ("description", "title")  # texts in a schema, for the model to read
 
 
 async def all_tools(client: Client, target: Target) -> tuple[Tool, ...]:
-    """Request all pages of the tools, and return the tools with shortened, plain texts."""
+    """Request all pages of the tool list, and return the tools with shortened, plain texts."""
     if client.server_capabilities.tools is None:
         return ()
     tools: list[Tool] = []
@@ -211,7 +211,7 @@ class MCPServerError(FsmAgentError):
 
 
 class MCPToolError(Retry):
-    """A tool of an MCP server failed or timed out.  The model gets the error's text.
+    """A tool on an MCP server failed or timed out.  The model gets the error's text.
 
     Examples:
         >>> @function
@@ -245,7 +245,7 @@ class Session:
     """One session with one server, owned by one task.  Any task in the background's loop may use it.
 
     Attributes:
-        tools: The tools as the server lists them; None before the first listing, and when they may have changed.
+        tools: The tools as the server lists them; None before the first listing, and whenever they may have changed.
         was_listed: True after the first listing.
     """
 
@@ -354,11 +354,9 @@ class Session:
         self.tools = None
 
     async def _follow(self, client: Client) -> bool:
-        """Subscribe to changes of the tools.  Return True if the protocol needs a subscription.
+        """Subscribe to changes in the tools.  Return True if the protocol needs a subscription.
 
-        It does since 2026-07-28.
-
-        Servers with older versions send notifications without a subscription.
+        It has needed one since 2026-07-28.  Servers with older versions send notifications without a subscription.
         """
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -388,7 +386,7 @@ class Session:
 
 
 class _Watched:
-    """A stream of messages that calls ``at_end`` at its end and repairs halves of surrogate pairs."""
+    """A message stream that calls ``at_end`` when it ends and repairs halves of surrogate pairs."""
 
     def __init__(self, stream: ReadStream[Any], at_end: Callable[[], None]) -> None:
         self._stream = stream
@@ -441,7 +439,7 @@ def _readable(item: Any) -> Any:
 
 @asynccontextmanager
 async def _client(streams: Any, at_change: Callable[[], None]) -> AsyncIterator[Client]:
-    """Open the official client, which refuses requests of the server by default.
+    """Open the official client, which by default refuses requests from the server.
 
     The client holds only a weak reference to the owner of ``at_change``, which may own the client.
     """
@@ -488,7 +486,7 @@ class Connection:
         return session.tools if session is not None and self._is_live(session) else None
 
     async def tools(self) -> tuple[Tool, ...]:
-        """Return the tools of the server.  Start the server if needed."""
+        """Return the server's tools.  Start the server if needed."""
         with masked_logs(self.target.transport.secrets):
             return await self._tools_of(await self._live())
 
@@ -557,7 +555,7 @@ class Connection:
         return is_mine(session.home) and not session.has_ended
 
     async def _understood(self, error: Exception, session: Session, tool: str | None = None) -> FsmAgentError:
-        """Return our error for an error in a call of a tool.  Without a tool, the error concerns the list of tools."""
+        """Return our error for an error in a call to a tool.  Without a tool, the error concerns the list of tools."""
         if isinstance(error, FsmAgentError):
             return error
         if _is_closed(error):
@@ -571,8 +569,8 @@ class Connection:
 async def _hear_of_ends() -> None:
     """Let the event loop deliver the end of a server, so that an ended session gets no more calls.
 
-    A call that never reached the server would fail.  The end of a pipe takes four turns of the loop from the socket
-    through the official client's streams to the session (mcp 2.3).
+    A call that never reached the server would fail.  The end of a pipe takes four turns of the loop to get from the
+    socket through the official client's streams to the session (mcp 2.3).
     """
     for _ in range(_TURNS):
         await asyncio.sleep(0)

@@ -39,7 +39,7 @@ _ESCAPES = re.compile(
 
 
 def _mended_stream(stream: httpx2.AsyncByteStream, max_bytes: float) -> httpx2.AsyncByteStream:
-    """Return a stream of JSON with U+FFFD in place of invalid bytes and halves of surrogate pairs."""
+    """Return the JSON stream with U+FFFD in place of invalid bytes and halves of surrogate pairs."""
     import httpx2
 
     class Mended(httpx2.AsyncByteStream):
@@ -62,7 +62,7 @@ def _mended_stream(stream: httpx2.AsyncByteStream, max_bytes: float) -> httpx2.A
 
 
 def _mended(text: str) -> tuple[str, str]:
-    """Return JSON without halves of surrogate pairs, and a possibly incomplete escape at its end."""
+    """Return `(json, rest)`: JSON without halves of surrogate pairs, and a possibly incomplete escape at its end."""
     begun = ""
 
     def mend(found: re.Match[str]) -> str:
@@ -179,7 +179,7 @@ class Http:
 
     @property
     def secrets(self) -> Secrets:
-        """Texts that messages must not show: header values, the URL after its host, and proxy passwords."""
+        """Texts that messages must not show: header values, the part of the URL after the host, and proxy passwords."""
         in_headers = secrets_in_headers(self.headers.items(), all_names=True)
         in_url = [self.url, *secrets_in_url(self.url), *path_tokens(self.url)]
         return Secrets([*in_headers, *in_url, *secrets_in_proxies()])
