@@ -136,7 +136,7 @@ class AgUi(ProtocolTranslator):
         return [self._result(path, id, f"denied: {reason}".rstrip(": "), {"outcome": "denied"})]
 
     def _result(self, path: str, id: str, text: str, facts: Data) -> Data:
-        """Return the result of a function.  ``rawEvent`` holds what the protocol cannot express."""
+        """Return a function's result.  ``rawEvent`` holds what the protocol cannot express."""
         about = {"messageId": f"{self._id(path, 0)}:{id}", "toolCallId": id, **self._of(path)}
         return {"type": "TOOL_CALL_RESULT", "content": text, "role": "tool", **about, "rawEvent": facts}
 

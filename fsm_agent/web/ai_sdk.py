@@ -38,14 +38,14 @@ class AiSdk(ProtocolTranslator):
 
     Text and reasoning become ``text-*`` and ``reasoning-*`` chunks, and functions become dynamic ``tool-*`` chunks.
     Other events become data: ``data-progress``, ``data-output`` for typed output as it arrives, ``data-state`` for the
-    states of a flow, and ``data-inside`` for nested agents, which the client does not keep.
+    states of a flow, and ``data-inside`` for nested agents.  The client does not keep ``data-inside``.
 
     A question becomes a ``tool-approval-request`` or ``data-question``.  A ``data-answer`` part answers both, and may
     have edited ``arguments``.  After a reload, the client requests ``GET …/{id}/stream``: respond with status 204 if
     the run has ended.
 
     Args:
-        message: The id of the reply.  It must differ from the id of the user's message.
+        message: The reply's id.  It must differ from the id of the user's message.
         is_continued: Whether the client continues the message that asked; see `ClientRequest.is_continued`.
 
     Examples:
@@ -64,8 +64,8 @@ class AiSdk(ProtocolTranslator):
     def read(body: Any) -> ClientRequest:
         """Return the message or the answers in a client's request.
 
-        A ``data-answer`` part in a user's message answers a question.  Its data contain the ``key`` of the question and
-        a ``value``.  For an approval, they contain ``approved`` instead of the value, and ``arguments`` if these were
+        A ``data-answer`` part in a user's message answers a question.  Its data contains the question's ``key`` and a
+        ``value``.  For an approval, it contains ``approved`` instead of the value, and ``arguments`` if these were
         edited.
 
         Args:

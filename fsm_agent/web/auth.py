@@ -1,4 +1,4 @@
-"""Access checks: which requests are accepted from browsers and programs.
+"""Access checks: which requests from browsers and programs are accepted.
 
 Requests that change something must come from the service's own pages, which send its Origin.  The token in the first
 address becomes a cookie and disappears from the address.  The Host must be a name of this machine; otherwise another
@@ -30,7 +30,7 @@ def page_headers(*, forms: bool = False) -> dict[str, str]:
     """Return headers that let pages load, run and show only content of their own service.
 
     Args:
-        forms: Whether the pages have forms.  They are sent to the pages' own service.
+        forms: Whether the pages have forms, which may be sent only to the pages' own service.
     """
     targets = "'self'" if forms else "'none'"
     return {
@@ -46,7 +46,7 @@ def page_headers(*, forms: bool = False) -> dict[str, str]:
 
 
 async def reject_websocket(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Run the lifespan of the application, or close a web socket.
+    """Run the application's lifespan, or close a web socket.
 
     Any site may open a web socket, and our pages use none.
     """
@@ -144,7 +144,7 @@ class TokenAuth:
         port: The port of the server.
         path: The path of the application.  The cookie is sent only to this path.
         command: The command that prints the address.
-        names: The names of this machine that are allowed as the Host of a request.
+        names: The names of this machine that a request may have as its Host.
     """
 
     def __init__(

@@ -65,20 +65,20 @@ def serve(
     The page has conversations, approvals, forms and pictures.  Users see only their own conversations, and their
     answers are recorded under their names.  ``POST agui`` serves AG-UI clients.
 
-    Without ``user`` there is one user, and the application responds only under names of this machine.  In that case, do
-    not let other machines connect.
+    Without ``user`` there is one user, and the application responds only under names for this machine.  In that case,
+    do not let other machines connect.
 
     Args:
         runnable: The agent or flow.  With a store, conversations survive restarts.
-        user: Returns the user who sends a request, according to your login, or None to refuse the request.  May be a
+        user: Returns the user who sends a request, according to your login, or None to refuse the request.  It may be a
             coroutine function.
-        hosts: The host names of the service.  None allows any name if ``user`` is given, and otherwise only names of
+        hosts: The host names of the service.  None allows any name if ``user`` is given, and otherwise only names for
             this machine.
         task: Converts a message to the task, or to the data of a flow.  The default is described in `RunFollower.take`.
         deps: The ``deps`` in the `Context` of functions: a value, or a function of (agent, extra, user) that returns
             the value for each run.  ``user`` is the user who began the run.
-        at_once: The maximum number of active runs of one user, in all processes.  Further runs are refused.
-        options: Further options of `RunFollower`.
+        at_once: The maximum number of active runs per user, across all processes.  Further runs are refused.
+        options: Further options for `RunFollower`.
 
     Examples:
         >>> app = serve(Agent(Script("Hi."), name="host"))      # uvicorn module:app
@@ -207,7 +207,7 @@ class _Pages:
         return [*found.values()], False
 
     def _turns(self, kept: str) -> list[Run]:
-        """Return the newest runs of a conversation in order, at most one more than `MAX_TURNS`."""
+        """Return the newest runs in a conversation in order, at most one more than `MAX_TURNS`."""
         store = self._live.runs.store
         if self._live.has_conversations:
             head = store.head(kept)
@@ -252,7 +252,7 @@ def _shown(who: str, run: str, has_conversations: bool) -> str:
 
 
 def _said(header: str) -> dict[str, Any]:
-    """Return the user's message at the beginning of a run: its text and pictures."""
+    """Return the user's message that began a run: its text and pictures."""
     seed = json.loads(bytes(header_of(header).seed))
     if "dialog" not in seed:
         return {"text": json.dumps(seed.get("data")), "pictures": []}

@@ -41,7 +41,7 @@ Item = dict[str, Any]  # the values for the template of an entry
 
 
 def tell_entries(reading: RunHistory, after: int = 0, until: int | None = None) -> list[Item]:
-    """Return the items for the entries from ``after + 1`` to ``until`` or the last one."""
+    """Return the items for the entries from ``after + 1`` to ``until``, or to the last one."""
     teller, undone = EntryView(reading), _undone(reading)
     items: list[Item] = []
     for entry in reading.entries[:until]:
@@ -53,7 +53,7 @@ def tell_entries(reading: RunHistory, after: int = 0, until: int | None = None) 
 
 
 def _undone(reading: RunHistory) -> set[int]:
-    """Return the numbers of the entries that a later retry has undone."""
+    """Return the numbers of the entries that later retries have undone."""
     found: set[int] = set()
     least = len(reading.entries)  # the earliest entry from which the run was continued later
     for entry in reversed(reading.entries):
@@ -90,7 +90,7 @@ def _item(entry: HistoryEntry, names: dict[str, str]) -> Item:
 
 
 class EntryView:
-    """Describes the entries of a run, in order."""
+    """Describes a run's entries, in order."""
 
     def __init__(self, reading: RunHistory) -> None:
         self._reading = reading
@@ -330,7 +330,7 @@ _MOST_TEXT = 600  # characters shown of a message
 
 
 def timeline(reading: RunHistory) -> dict[str, Any]:
-    """Return the moves of each process, and the time and tokens of each entry, in a compact form."""
+    """Return each process's moves, and each entry's time and tokens, in a compact form."""
     processes = {
         path: [[move.n, move.step.source, move.step.to, move.step.trigger == RETRIED] for move in one.moves]
         for path, one in reading.processes.items()
@@ -344,7 +344,7 @@ def timeline(reading: RunHistory) -> dict[str, Any]:
 
 
 class Past(NamedTuple):
-    """The state of a run after an entry, according to its agent's current code."""
+    """A run's state after an entry, according to its agent's current code."""
 
     waits: list[str]  # the keys that it waited for
     messages: list[tuple[str, str, bool]]  # role, text as the model sees it, and whether it is pruned later
@@ -354,7 +354,7 @@ class Past(NamedTuple):
 
 
 def read_past(runs: Runs, run: str, n: int, definition: Any) -> Past:
-    """Return the state of a run after an entry."""
+    """Return a run's state after an entry."""
     try:
         process = runs.at(run, n, definition)
         waits = [effect.key for effect in process.effects]

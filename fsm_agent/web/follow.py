@@ -2,7 +2,7 @@
 
 A position in a run is a number of steps, which the journal and drivers count in the same way.  Past events come from
 the journal.  New events come from the driver if it is in this process; otherwise the journal is read again.  A reload,
-a second tab, another server and a run driven by a worker are therefore the same case.
+a second tab, another server and a run driven by a worker therefore all work the same way.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class RunFollower:
     """Drives the runs of an agent or a flow, and sends their events to any number of listeners.
 
     Runs are driven here, each in its own task, or by workers.  A run continues without listeners.  With a store, the
-    next process takes it up after a crash.  Without a store, runs are kept in memory.  Runs that other programs have
-    put into the store are driven here only after `answer` or `cancel`.
+    next process takes the run up after a crash.  Without a store, runs are kept in memory.  Runs that other programs
+    have put into the store are driven here only after `answer` or `cancel`.
 
     Use a follower in one event loop, as ``async with RunFollower(agent) as live``, or call `close` at the end.
 
@@ -58,12 +58,12 @@ class RunFollower:
             with the same agent and store but different ``deps`` need different names.
         deps: The ``deps`` in the `Context` of functions: a value for all runs, or a function of (agent, extra, user)
             that returns the value for each run.  With ``drives=False``, the worker's deps are used.
-        options: Further options of `Agent.resume`, for each run.
+        options: Further options for `Agent.resume`, for each run.
 
     Attributes:
-        kept_runs: The maximum number of runs in memory without a store.  The run that has rested longest is forgotten
-            first.
-        kept_bytes: The maximum size of their journals in memory, in bytes.
+        kept_runs: The maximum number of runs in memory if there is no store.  The run that has rested longest is
+            forgotten first.
+        kept_bytes: The maximum total size of these runs' journals, in bytes.
 
     Examples:
         >>> async def main():
@@ -115,13 +115,13 @@ class RunFollower:
     async def begin(
         self, task: Any, *, run_id: str | None = None, conversation: str | None = None, **options: Any
     ) -> str:
-        """Begin a run and return its name.  With the name and task of an existing run, return that run.
+        """Begin a run and return its name.  Given the name and task of an existing run, return that run's name.
 
         Args:
-            task: The task of an agent, or the data of a flow, as for ``submit``.
+            task: The task for an agent, or the data for a flow, as for ``submit``.
             run_id: The name of the run.  The default is a new name.
             conversation: The conversation that the run continues, or None.
-            options: Options of ``submit``, such as ``extra``, ``args``, and ``by``, the user according to your login.
+            options: Options for ``submit``, such as ``extra``, ``args``, and ``by``, the user according to your login.
 
         Raises:
             RunExists: If another run has this name.
@@ -178,8 +178,8 @@ class RunFollower:
         Args:
             asked: The client's request, as read by a translator.
             by: The user who sends the request; see `answer`.  A ``deps`` function gets the user who began the run.
-            task: Converts a message to the task, or to the data of a flow.  By default, the message is an agent's task.
-                For a flow, the text is the data, parsed if it is JSON.
+            task: Converts a message to an agent's task, or to a flow's data.  By default, an agent's task is the
+                message, and a flow's data is the text, parsed if it is JSON.
 
         Returns:
             The run's name, and the value of ``after`` for `follow`.
@@ -365,7 +365,7 @@ class RunFollower:
             await asyncio.sleep(SWEEP_S)
 
     def _left_behind(self) -> list[str]:
-        """Return runs of this service that are due and have no holder."""
+        """Return this service's runs that are due and have no holder."""
         which: RunFilter = {"agent": self._definition.agent, "service": self._service, "ended": False}
         which["due_before"] = time.time()
         due = each_listed(self.runs.store, at_a_time=TAKEN_UP, **which)
@@ -409,7 +409,7 @@ def with_store(runnable: Any, store: Any) -> Any:
 
 
 def _task_of(runnable: Any, message: Message) -> Any:
-    """Return the task of an agent in a message, or the data of a flow in its text."""
+    """Return the message as an agent's task, or its text as a flow's data."""
     adapter = getattr(runnable, "adapter", None)
     if adapter is None:
         return message if hasattr(runnable, "conversation") else message.text
@@ -422,7 +422,7 @@ def _task_of(runnable: Any, message: Message) -> Any:
 
 
 class _Kept:
-    """The sizes of the conversations in memory.  The conversation that has rested longest comes first."""
+    """The sizes of the conversations in memory, beginning with the conversation that has rested longest."""
 
     def __init__(self) -> None:
         self._sizes: dict[str, dict[str, int]] = {}  # of runs, by conversation, or by run if it has no conversation
@@ -437,7 +437,7 @@ class _Kept:
             del self._of[run]
 
     def beyond(self, most_runs: int, most_bytes: int) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield conversations to forget, with their runs, until the remaining ones fit into the limits."""
+        """Yield conversations to forget, with their runs, until the remaining ones fit within the limits."""
         for name in tuple(self._sizes):
             size = sum([sum(sizes.values()) for sizes in self._sizes.values()])
             if len(self._of) <= most_runs and size <= most_bytes:
@@ -446,7 +446,7 @@ class _Kept:
 
 
 class _Cursor:
-    """The position of a listener in a run."""
+    """A listener's position in a run."""
 
     def __init__(self, past: Follower, after: int, to_end: bool) -> None:
         self.past = past
@@ -480,7 +480,7 @@ class _Cursor:
 
 
 def read_new_events(past: Follower, base: int | None = None) -> list[Event]:
-    """Return the events of unread entries, up to entry number ``base`` or the last one."""
+    """Return the events in unread entries, up to entry number ``base`` or the last one."""
     if base is not None and past.n >= base:
         return []
     loaded = past.load()

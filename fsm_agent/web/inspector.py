@@ -1,4 +1,4 @@
-"""The inspector: its pages, their updates, and the actions of its forms.  Its only state is a small cache of runs."""
+"""The inspector: its pages, their updates, and its forms' actions.  Its only state is a small cache of runs."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def retry(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
 
 
 def fork(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
-    """Create a run that continues from an entry.  With its agent's code, it waits as the original did at that entry."""
+    """Create a run that continues from an entry.  If its agent's code is known, it waits as the original did there."""
     at, name = form.get("at", ""), form.get("name", "").strip()
     if not name:
         raise UsageError("expected a name for the fork, got none")
@@ -113,7 +113,7 @@ GONE, AWAY, REPLACED = "gone", "away", "replaced"  # marks: unknown run, unreada
 
 
 class News:
-    """Streams of marks.  The mark of a run changes whenever the run changes.
+    """Streams of marks.  A run's mark changes whenever the run changes.
 
     A page that gets a new mark requests the new contents itself, so slow pages block nothing.
     """
@@ -130,11 +130,11 @@ class News:
         return len(self._pages) >= MOST_PAGES
 
     def mark(self, run: str = ALL) -> str:
-        """Return the current mark of a run, by default of the newest one."""
+        """Return a run's current mark; by default, the newest run's."""
         return self._mark_of(lambda: watched_run(self._runs.store, run))
 
     async def marks(self, run: str = ALL) -> AsyncGenerator[str | None, None]:
-        """Yield the mark of a run whenever it changes, and None after 15 seconds without a change."""
+        """Yield a run's mark whenever it changes, and None after 15 seconds without a change."""
         page = asyncio.get_running_loop().create_future()
         self._pages.add(page)
         mark = ""
@@ -179,7 +179,7 @@ class News:
         return hashlib.blake2b(to_json(row).encode(), digest_size=8).hexdigest() if row else "-"
 
     def _identify(self) -> tuple[int, int] | None:
-        """Return the identity of the store's file, or None.  It changes if another file replaces the file."""
+        """Return the identity of the store's file, or None.  The identity changes if another file takes its place."""
         if self._file is None:
             return None
         try:
@@ -318,7 +318,7 @@ class Inspector:
         }
 
     def items(self, request: Request) -> Response:
-        """Respond with the entries of a run between two entries."""
+        """Respond with the entries in a run between two entries."""
         reading = self.read(_name(request))
         items = tell_entries(reading, _number(request, "after", 0), _number(request, "until", len(reading.entries)))
         return HTMLResponse(self.html(request, "items.html", items=items, run=reading.run))
@@ -331,7 +331,7 @@ class Inspector:
         return HTMLResponse(self.html(request, "machine.html", machine=drawn, inside=path))
 
     def moment(self, request: Request) -> Response:
-        """Respond with the state of a run after an entry, using its code if that is available."""
+        """Respond with a run's state after an entry, using its agent's code if that is available."""
         name, n = _name(request), _number(request, "n", 0)
         reading = self.read(name)
         if not 0 <= n <= len(reading.entries):
@@ -381,14 +381,14 @@ class Inspector:
     # News
 
     async def events(self, request: Request) -> Response:
-        """Respond with a stream of marks of a run, or of the newest run."""
+        """Respond with a stream of a run's marks; by default, the newest run's."""
         if self.news.is_full:
             return PlainTextResponse(f"{MOST_PAGES} pages already follow runs; close one", 503, {"retry-after": "5"})
         marks = self.news.marks(request.query_params.get("id", ALL))
         return StreamingResponse(_as_events(marks), media_type="text/event-stream")
 
     def run_news(self, request: Request) -> Response:
-        """Respond with the updates of a run after an entry, as pieces of its page."""
+        """Respond with the updates to a run after an entry, as pieces of its page."""
         name = _name(request)
         mark = self.news.mark(name)
         if mark == GONE:
@@ -406,7 +406,7 @@ class Inspector:
     # Acts
 
     async def do(self, request: Request) -> Response:
-        """Carry out the action of a form, then show the run."""
+        """Carry out a form's action, then show the run."""
         act = ACTS.get(request.path_params["act"])
         if act is None:
             return PlainTextResponse("unknown action", 404)
@@ -461,17 +461,18 @@ def inspector_app(
 ) -> Starlette:
     """Return the inspector as an ASGI application.  Mount it behind your own authentication.
 
-    It does not authenticate users.  Everyone who can reach it can see all runs in the store and answer their questions.
-    It accepts only forms from its own pages.  ``fsm-agent inspect`` serves it on this machine, behind a token.
+    The inspector does not authenticate users.  Everyone who can reach it can see all runs in the store and answer their
+    questions.  It accepts only forms from its own pages.  ``fsm-agent inspect`` serves it on this machine, behind a
+    token.
 
     Args:
-        runs: The runs to show: a store, its file or address, or the runs of an agent.
+        runs: The runs to show: a store, its file or address, or an agent's runs.
         name: The name of the store, for display.
         agents: Agents and flows whose code replays their runs, to show the dialog and data at each step.
         read_only: Whether to refuse every action that writes.
-        user: Returns the name of the person who answers, from the ASGI scope.  The default is the name found by
+        user: Returns the name of the person who answers, given the ASGI scope.  The default is the name found by
             Starlette's authentication.
-        origins: The origins of the pages, such as ``https://ops.example.com``, if a proxy changes the Host of requests.
+        origins: The origins of the pages, such as ``https://ops.example.com``, if a proxy changes the Host in requests.
             If empty, the Host determines the origin.
 
     Examples:
@@ -528,7 +529,7 @@ async def _form(request: Request) -> Mapping[str, str] | None:
 def _filled(
     form: QuestionForm, error: FormError | None = None, typed: Mapping[str, str] | None = None
 ) -> tuple[QuestionForm, Mapping[str, str], Mapping[str, str]]:
-    """Return a form, the errors of its fields, and the texts typed into them."""
+    """Return `(form, errors, texts)`: a form, the errors in its fields, and the texts typed into them."""
     return form, {} if error is None else error.errors, typed or {}
 
 

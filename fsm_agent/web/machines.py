@@ -1,8 +1,8 @@
-"""Pictures of the machines in a run: the states in their places, and the transitions that the run took or may take.
+"""Pictures of the machines in a run: their states laid out, and the transitions that the run took or may take.
 
 The layer of a state is the length of the longest path to it from the start, ignoring back edges.  Four sweeps of the
 median heuristic reduce crossings.  This is enough for machines that people write, with about a dozen states.  Arrows
-are straight, or bent around boxes.  Layout needs no other program or library.  The size of a picture is limited,
+are straight, or bent around boxes.  The layout needs no other program or library.  The size of a picture is limited,
 because a journal may be damaged.
 """
 
@@ -128,7 +128,7 @@ class Machine(NamedTuple):
         return Box(name, label, self.tones.get(name, ""), note, self.abouts.get(name, ""), x, y, width)
 
     def way(self, way: tuple[str, str], curve: Curve) -> Way:
-        """Return an arrow.  If another arrow leads back, the numbers of each are near its beginning."""
+        """Return an arrow.  If another arrow leads back, each arrow's numbers are near its beginning."""
         source, to = way
         entries = tuple(self.entries.get(way, ()))
         title = f"{self.labels.get(source, source)} → {to}: {self.ways[way]}".removesuffix(": ")
@@ -138,7 +138,7 @@ class Machine(NamedTuple):
 
 
 def _letters(text: str) -> int:
-    """Return the width of a text in letters.  Letters of some scripts are twice as wide."""
+    """Return a text's width in letters.  Letters in some scripts are twice as wide."""
     return sum([2 if east_asian_width(letter) in "WF" else 1 for letter in text])
 
 
@@ -320,7 +320,7 @@ def _call(taken: Taken) -> Machine:
 
 
 def _flow(table: FlowTable | None, taken: Taken, process: ProcessView) -> Machine:
-    """Return the machine of a flow from its table, or from the run's path if the table is unknown."""
+    """Return a flow's machine, derived from its table, or from the run's path if the table is unknown."""
     ways: dict[tuple[str, str], str] = {}
     words: dict[str, str] = {}
     if table is not None:

@@ -1,4 +1,4 @@
-"""Reads and checks the requests of clients."""
+"""Reads and checks clients' requests."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def read_image(url: str) -> Image:
 
 
 def user_message(parts: Sequence[str | Image]) -> Message:
-    """Return the message of a user.  An empty message is refused, like an empty task in Python."""
+    """Return a user's message.  An empty message is refused, like an empty task in Python."""
     if not any(isinstance(part, Image) or part.strip() for part in parts):
         raise BadRequest("messages: expected text or an image in the last one, got an empty message", "no_message")
     return Message.of("user", *parts)
@@ -139,7 +139,7 @@ def answer_questions(questions: tuple[Question, ...], asked: ClientRequest) -> d
     """Return a client's answers in the form that the questions take.
 
     Masked arguments get their original values back.  An object or list that answers a flow becomes JSON text, because
-    the state knows its type.
+    the flow's state knows its type.
 
     Raises:
         BadRequest: If only operators may answer a question, such as whether a ``once`` function took effect.

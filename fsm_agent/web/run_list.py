@@ -1,4 +1,4 @@
-"""The list of runs: filters from the address, and a page of runs in groups, with open questions first.
+"""The list of runs: filters from the address, and pages of runs in groups, with open questions first.
 
 Also formats durations, times, tokens and costs for the templates, which escape all text.
 """
@@ -29,7 +29,7 @@ _MOST_WORDS = 200
 
 
 class Filters(NamedTuple):
-    """The filters of the list, from the address."""
+    """The list's filters, from the address."""
 
     words: str = ""
     agent: str = ""
@@ -79,7 +79,7 @@ class Row(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A group of runs in a page, such as the failed ones."""
+    """A group of runs on a page, such as the failed ones."""
 
     title: str
     time: str  # the heading of the time column: WAITING, ELAPSED or CONTINUES
@@ -120,7 +120,7 @@ def find_runs(store: Store, filters: Filters) -> Found:
 
 
 def _grouped(runs: Iterable[Run], store: Store) -> list[Group]:
-    """Return the groups that are not empty.  Within a group, the turns of a conversation are together."""
+    """Return the groups that are not empty.  Within a group, a conversation's turns are kept together."""
     grouped: dict[str, dict[str, list[Row]]] = {title: {} for title in _GROUPS}
     known: dict[str, bool] = {}
     for run in runs:

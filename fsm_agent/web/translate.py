@@ -1,7 +1,7 @@
-"""Translates the events of a run into the protocol of a client.
+"""Translates a run's events into a client's protocol.
 
 An `EventTranslator` serves one stream, and needs no event loop and no HTTP.  `ProtocolTranslator` has what the
-protocols share: it tracks the text that was already sent, the functions without a result, and the nested processes.  A
+protocols share: it tracks the text already sent, the functions without a result, and the nested processes.  A
 function's arguments are sent all at once, because they are masked and a piece of a key would not be recognized.  `sse`
 yields the lines of a stream for a browser.
 """
@@ -69,7 +69,7 @@ class _Inside:
 
 
 class EventTranslator(ABC):
-    """Translates the events of a run for one stream to a client.  `AgUi`, `AiSdk` and `JsonEvents` are subclasses.
+    """Translates a run's events for one stream to a client.  `AgUi`, `AiSdk` and `JsonEvents` are subclasses.
 
     Examples:
         >>> translator: EventTranslator = AgUi("t1", "r1")
@@ -205,7 +205,7 @@ class ProtocolTranslator(EventTranslator):
         return self._finished(path, kind, seen.number) if kind else []
 
     def _complete(self, path: str, seen: _Inside, event: ReplyCompleted) -> list[Data]:
-        """Send the rest of a reply.  If the pieces differ from the reply, send the whole reply again."""
+        """Send the rest of a reply.  If the pieces do not match the reply, send the whole reply again."""
         message, found = event.reply.message, list[Data]()
         reasoning = "".join([part.text for part in message.parts if isinstance(part, Reasoning)])
         for kind, whole in ((REASONING, reasoning), (TEXT, message.text)):
@@ -310,7 +310,7 @@ class ProtocolTranslator(EventTranslator):
         return []
 
     def _name_of(self, path: str) -> str:
-        """Return the name of a nested process.  It has the name of its function or state."""
+        """Return the name of a nested process, which is the name of its function or state."""
         outer, _, own = path.rpartition("/")
         seen = self._inside.get(outer)
         id = own.partition(":")[2]
@@ -322,18 +322,18 @@ def _under(path: str, id: str) -> str:
 
 
 def function_id(key: str) -> str:
-    """Return the client's id for the function call of a question."""
+    """Return the client's id for the function call that a question is about."""
     path, _, own = key.rpartition("/")
     return _under(path, own.partition(":")[2])
 
 
 def masked_result(event: FunctionEnded) -> str:
-    """Return the result of a function without secrets."""
+    """Return a function's result without secrets."""
     return masked_arguments(event.text) if event.text[:1] in "{[" else mask_keys(event.text)
 
 
 def masked_question(question: Question) -> Data:
-    """Return the subject of a question without secrets."""
+    """Return a question's subject without secrets."""
     shown: Data = masked_data({"about": json_data(about_question(question))})
     return shown
 
@@ -345,7 +345,7 @@ def as_json(text: str) -> Any:
 
 
 def arguments_of(text: str) -> Any:
-    """Return the arguments of a function as an object."""
+    """Return a function's arguments as an object."""
     found = as_json(text)
     return found if isinstance(found, dict) else {"arguments": found} if found not in ("", None) else {}
 
