@@ -17,7 +17,7 @@ import pytest
 import fsm_agent
 from fsm_agent import Agent, AgentBase, Limits, Prompt, Settings, UsageError
 from fsm_agent.agents import Conversation
-from fsm_agent.flows import Flow, end, execute
+from fsm_agent.flows import Flow, FlowSuspended, end, execute, wait
 from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.store import MemoryStore
 from fsm_agent.testing import Script
@@ -121,6 +121,18 @@ def test_a_copy_is_one_and_a_pickle_comes_back(make: Callable[[], Any]) -> None:
         assert repr(made) == repr(one)
     if not isinstance(one, Flow):  # whose rows have functions without a name
         assert repr(pickle.loads(pickle.dumps(one))) == repr(one)
+
+
+def test_an_error_of_a_flow_is_copied_with_its_run() -> None:
+    @wait(bool)
+    def review(text: str) -> str:
+        return text
+
+    with pytest.raises(FlowSuspended) as raised:
+        Flow("letters", str, start=review, rows=[review.done(end("over"))]).call("Dear Ada")
+    copied = copy.copy(raised.value)
+    assert str(copied) == str(raised.value)
+    assert copied.run is raised.value.run
 
 
 def test_a_subclass_calls_as_its_class_does() -> None:

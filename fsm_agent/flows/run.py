@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
@@ -588,6 +589,9 @@ class _OfRun(FsmAgentError):
     def __init__(self, message: str, *, run: FlowRun[Any]) -> None:
         super().__init__(message)
         self.run = run
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), run=self.run), (str(self),), vars(self)
 
     @property
     def run_id(self) -> str:
