@@ -119,7 +119,7 @@ _Asked: TypeAlias = Agent[Any, Any] | str | _Chooses[X]
 
 
 class _Calls(Generic[A, X]):
-    """A decorator for the task of an agent.  As an object, it lets type checkers infer its types where it is used."""
+    """A decorator for an agent's task.  It is an object, so that type checkers infer its types where it is used."""
 
     make: type[CallState[Any, Any]] = CallState
 

@@ -68,7 +68,7 @@ Upgrade: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FlowDefinition(Generic[D]):
-    """The base of `Flow`: everything that its runs need, except the verbs that drive them."""
+    """The base class of `Flow`: everything that its runs need, except the verbs that drive them."""
 
     name: str
     data: type[D]

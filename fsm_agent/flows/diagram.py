@@ -1,6 +1,7 @@
 """Diagrams of flows and of their runs, drawn from the table and the trace.
 
-A state with members, or with an inner flow, is a box around them.  Default rows are drawn only if a run has taken them.
+A state with members or an inner flow is drawn as a box around them.  Default rows are drawn only if a run has taken
+them.
 """
 
 from __future__ import annotations
@@ -69,10 +70,10 @@ def flow_diagram(
 
     Args:
         flow: The flow.
-        level: The detail of the arrows.  ``"rows"`` shows each row with its guard, as ``done [is_good]``, and
-            ``[else]`` for a row after guarded rows.  ``"overview"`` omits guards and arrows from a state to itself,
-            shows the two most common triggers of an arrow, and draws one arrow for the failures that most states
-            share.  None means ``"overview"`` for 30 rows or more, and ``"rows"`` for fewer.
+        level: How much detail to show on the arrows.  ``"rows"`` shows each row with its guard, as ``done [is_good]``,
+            and ``[else]`` for a row after guarded rows.  ``"overview"`` omits guards, and arrows from a state to
+            itself, shows the two most common triggers on an arrow, and draws one arrow for the failures that most
+            states share.  None means ``"overview"`` for 30 rows or more, and ``"rows"`` for fewer.
         depth: How many levels of nested flows to draw, or None for all.  A deeper flow is drawn as a box with its
             number of states.
 

@@ -152,8 +152,8 @@ class FlowRun(FlowProcess, Generic[D]):
     def forked(self, data: D | None = None, *, by: str = "") -> FlowRun[D]:
         """Return an independent run that continues from here, with new ids and without a store.
 
-        With new data, the fork enters its current state again, which restarts the state's question, members, agent call
-        and time.  The run keeps its deadline.  An ``edited`` step in the trace says who changed the data.
+        With new data, the fork enters its current state again, which restarts that state's question, members, agent
+        call and time.  The run keeps its deadline.  An ``edited`` step in the trace says who changed the data.
 
         Args:
             data: New data, or None to keep the data.

@@ -131,7 +131,7 @@ class LiveState(State[D], Generic[D, A]):
         within_s: See `TimeOptions`.
         until: See `TimeOptions`.
         restart: See `TimeOptions`.
-        is_timed: Whether the state has a time.  A function of the data may still return None.
+        is_timed: Whether the state has a time, even if a function of the data may return None for it.
         triggers: The triggers that the state can cause, besides the end of its time and the triggers of the whole run.
     """
 

@@ -1,4 +1,4 @@
-"""The values of a flow: the answers of its states, the data that its actions make, and both as JSON.
+"""The values of a flow: the answers of its states, the data that its actions make, and the JSON form of both.
 
 If a state gives several types, a value is written with the name of its type.  A value without a name, for example from
 a web form, is read like a model's answer.  Its type is never guessed.  Types that only their names distinguish are

@@ -352,7 +352,7 @@ def _calling(function: Function) -> Agent[Any, Any]:
 
 
 class _Caller(SyncVerbs):
-    """A client that asks for one function, with the task as its argument, and answers with the result."""
+    """A client that requests a call to one function, with the task as its argument, and answers with the result."""
 
     takes_images = False
     reports_logprobs = False
@@ -362,7 +362,7 @@ class _Caller(SyncVerbs):
         self._function, self._argument = name, argument
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """Return the request for the function, or its result."""
+        """Return the request to call the function, or the function's result."""
         message = request.messages[-1]
         results = [part for part in message.parts if isinstance(part, FunctionResult)]
         if not results:

@@ -60,7 +60,7 @@ STEPS = 100_000  # the maximum number of states in a run, far above what the lim
 
 
 class TeamState(CallState[StepWork, Any]):
-    """A state that asks an agent of the team for the agent's own output type."""
+    """A state that asks an agent in the team for the agent's own type of output."""
 
     def __init__(self, task: Callable[[StepWork], Any], team: Team, within_s: float | None) -> None:
         super().__init__(task, lambda w: team.agents[w.agent], (), "working", within_s=within_s)
@@ -169,8 +169,8 @@ def _events(row: Row[Any]) -> set[tuple[State[Any], str]]:
 class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
     """A team of agents, and a table that plans, executes, validates, retries and redesigns.
 
-    ``flow`` is the orchestrator's flow.  The states of the flow are attributes.  You can answer them and add rows to
-    them; see `extended`.
+    ``flow`` is the orchestrator's flow.  The flow's states are attributes of the orchestrator; you can answer them, and
+    add rows to them with `extended`.
 
     Args:
         agents: The agents that do the steps, with different names.  An agent may be an `Agent`, an `AgentBase`, a plain
