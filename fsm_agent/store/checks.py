@@ -200,7 +200,7 @@ def check_append(lines: Sequence[str], suspension: Suspension | None) -> Suspens
 
 
 def check_questions(questions: Sequence[Question]) -> None:
-    """Check the texts of questions, and that their keys and kinds fit in an index."""
+    """Check that the texts of questions can be stored, and that their keys and kinds fit in an index."""
     for question in questions:
         check_name("the key of a question", question.key, MAX_KEY_BYTES)
         check_name(f"the kind of the question {question.key!r}", question.kind)

@@ -537,7 +537,7 @@ def _read_cancellation(answer: Signal) -> Signal | None:
 
 
 def _find_lost_approval(process: Process, signals: Sequence[Signal]) -> str | None:
-    """Describe an approval, posted or in the journal, that this code cannot act on.  Return None if there is none."""
+    """Return a description of an approval, posted or in the journal, that this code cannot act on, or None."""
     found = lost_approval(process)
     for signal in signals if found is None else ():
         with suppress(ValueError):  # the signal cannot be read; the driver refuses it later

@@ -1,4 +1,4 @@
-"""Renews leases while a driver lives, and ends them early if its OS process is dead.
+"""Renews a driver's leases while it lives, and ends them early if its OS process is dead.
 
 One thread in each OS process renews the leases and fetches signals.
 

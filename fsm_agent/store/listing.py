@@ -81,7 +81,7 @@ class RunQuery(NamedTuple):
         return -math.inf if after_s is None else after_s, math.inf if before_s is None else before_s
 
     def takes(self, place: Place, due_s: float | None, name: str, title: str, service: str) -> bool:
-        """Return whether a run of a matching group matches the rest of the filter."""
+        """Return whether a run in a matching group matches the rest of the filter."""
         due_before, (first_s, end_s) = self.which.get("due_before"), self.times
         return (
             place < self.before

@@ -395,8 +395,8 @@ class Runs:
         Args:
             run: The name of the run.
             redact: A pure function that is applied to each outcome, and to the first messages of the run as an
-                `Injected`.  It returns an outcome of the same kind.  A redacted export has neither digests nor the
-                caller's ``extra`` and arguments, and its first line marks it as redacted.
+                `Injected`.  The function returns an outcome of the same kind.  A redacted export has neither digests
+                nor the caller's ``extra`` and arguments, and its first line marks it as redacted.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -459,7 +459,7 @@ class _Needed:
         self._by_conversation: dict[str, set[str]] = {}
 
     def __call__(self, run: Run) -> str:
-        """Return the conversation that cannot be read without this run, or empty if there is none."""
+        """Return the conversation that cannot be read without this run, or an empty string."""
         try:
             name = header_of(self._journals.store.load(run.id, after=run.n).header).conversation
         except (RunUnknown, JournalError):

@@ -6,10 +6,10 @@ itself, and reading stops there.  So the size of a turn on disk does not depend 
 
 The dialog after a turn:
 
-- A turn with an answer counts with all its messages.
-- A turn that ended without an answer is left out, unless it called functions.  In that case, it counts with their
-  results, and a message at its end says that it has no answer.
-- A turn that has not ended does not count yet.
+- A turn with an answer contributes all its messages.
+- A turn that ended without an answer is left out, unless it called functions.  In that case, it contributes its
+  messages, including the results, followed by one that says that it has no answer.
+- A turn that has not ended contributes nothing yet.
 """
 
 from __future__ import annotations

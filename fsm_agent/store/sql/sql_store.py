@@ -58,8 +58,8 @@ class SqlStore(ABC):
         Args:
             work: Reads and writes.
             may_repeat: Whether the work may be done again if it is unknown whether it was committed.
-            is_promise: If False, this may return before the work is on disk.  A crash of the machine can then undo it,
-                unless something was written after it.
+            is_promise: If False, this may return before the work is on disk.  A crash of the machine can then undo the
+                work, unless something was written after it.
         """
 
     @abstractmethod
@@ -71,7 +71,7 @@ class SqlStore(ABC):
         """Do work on a run without blocking, in a transaction that the work of other threads may share."""
 
     def _instance(self) -> str:
-        """Return the name of the instance whose death ends the leases of this store, or empty if there is none."""
+        """Return the name of the instance whose death ends the leases of this store, or an empty string."""
         return ""
 
     def _dead(self, c: Sql, instances: Collection[str]) -> Collection[str]:
