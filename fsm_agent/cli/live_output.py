@@ -33,7 +33,7 @@ class LiveOutput:
 
     Args:
         screen: The output.
-        is_live: Whether to write text before it is final.  By default this depends on whether stdout is a terminal.
+        is_live: Whether to write text before it is final.  None means True if stdout is a terminal.
     """
 
     def __init__(self, screen: Screen, *, is_live: bool | None = None) -> None:
@@ -125,7 +125,7 @@ class TerminalHook:
 
 
 class _ShownCall:
-    """The hook of one call.  If several calls run, each line names its call."""
+    """The hook for one call.  If several calls run, each line names its call."""
 
     def __init__(self, hook: TerminalHook, where: Where) -> None:
         self._hook = hook

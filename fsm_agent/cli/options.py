@@ -81,8 +81,8 @@ def open_store(store: str, *, must_exist: bool = True, makes: str = "", read_onl
     """Yield the runs of a store, and close it afterwards.
 
     Args:
-        store: Its path, its Postgres URL, or the ``module:name`` of a `Store`, of `Runs`, or of a function that returns
-            one.
+        store: A path, a Postgres URL, or the ``module:name`` of a `Store`, a `Runs`, or a function that returns one of
+            these.
         must_exist: Whether to refuse to create a missing store.
         makes: The option that makes the command create a missing store.
         read_only: Whether to open the store for reading only, unless code creates it.

@@ -126,7 +126,7 @@ def drive_and_show(
     otherwise: str = "",
     shown: Callable[[CallResult[Any]], str] | None = None,
 ) -> None:
-    """Run a call and show its output.  A terminal shows it as it arrives, other outputs when it is final.
+    """Run a call and show its output.  A terminal shows the text as it arrives, other outputs once it is final.
 
     Args:
         drive: Runs the call, and passes its events to a sink.

@@ -373,7 +373,7 @@ class _Explorer:
             state: The state.
             data: The data that the state gets.
             run_context: The context of the run around it.
-            table: The rows that distinguish its failures; empty for a member.
+            table: The rows that distinguish the state's failures; empty for a member.
         """
         if given := self._answers.get(state):
             return [*given, *_failures(state, table)]
@@ -498,7 +498,7 @@ def _loops_in(steps: Mapping[Hashable, Mapping[Hashable, str]], ways: Mapping[Ha
     """Return at most `MOST_LOOPS` loops in words, one from each part of the graph.
 
     Args:
-        steps: The configurations that follow each configuration, with the step in words.
+        steps: The configurations that follow each configuration, with the step to each in words.
         ways: The steps that lead to each configuration, in words.
     """
     before: dict[Hashable, set[Hashable]] = {}

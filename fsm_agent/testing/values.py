@@ -31,7 +31,7 @@ _WHAT = "the output of example_result"
 
 
 def as_json(value: Any) -> Any:
-    """Return a value of this package as the JSON data that a store keeps.
+    """Return one of this package's values as the JSON data that a store keeps.
 
     Examples:
         >>> as_json(Message.of("user", "Hi"))["role"]

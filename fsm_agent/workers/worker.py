@@ -318,7 +318,7 @@ class Worker:
         return result
 
     def release_stuck(self) -> bool:
-        """Make a run due that got stuck under other code, for an engine.  Return False if there is none."""
+        """Make due a run that got stuck under other code, for an engine.  Return False if there is none."""
         lease = self._claim_stuck()
         if lease is not None:
             self.runs.claims.give_back(lease, self.runs.store.load(lease.run, after=lease.n))
