@@ -101,8 +101,8 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
 
     Args:
         model: ``"provider:model"``, or a client.
-        system: The system prompt of every call: text, a `Prompt` or a function.  A `Prompt` gets its variables from the
-            call's ``system_args``.  A function takes the call's ``deps`` or no argument, and returns text.  It is
+        system: The system prompt of every call: text, a `Prompt` or a function.  A `Prompt` takes its variables from
+            the call's ``system_args``.  A function takes the call's ``deps`` or no argument, and returns text.  It is
             called when a run begins.  A function that needs ``deps`` is never called without them.
         functions: The functions that the model may call: `Function`s, plain callables, toolsets, MCP servers.  Toolsets
             and servers are asked for their functions at each call.
@@ -278,7 +278,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         return self._environment_with_model(process.client or r.model)
 
     def _environment_with_model(self, model: str | Client | None) -> Environment:
-        """Return the environment for a model.  None means the agent's own environment."""
+        """Return the environment for a model, or the agent's own environment if ``model`` is None."""
         return self._own_environment if model is None else self._environment_with(self._client_of(model))
 
     @cached_property
@@ -366,7 +366,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         return set()
 
     def _resolve_prompt(self, prompt: Prompt | None, options: Mapping[str, Any]) -> Prompt:
-        """Return the current form of an earlier call's prompt.  None means the agent's own prompt."""
+        """Return the current form of an earlier call's prompt, or of the agent's own prompt if ``prompt`` is None."""
         resolved = self._resolver.for_call(prompt or self.prompt, options.get("deps"))
         if parser_args := options.get("parser_args"):
             check_parser_args(resolved, parser_args)
@@ -561,7 +561,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         return (Message.of("system", self.system),) if self.system and isinstance(self.system, str) else ()
 
     def close(self) -> None:
-        """Close the connections that the agent created.  A client that was passed to it stays open."""
+        """Close the connections that the agent created.  A client that was passed to the agent stays open."""
         for client in self._clients.values():
             client.close()
 

@@ -340,7 +340,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
     def _arguments(self, each: str, owner: str, client: Client | None, of_class: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of the sub-agent ``each``.
 
-        If the class has an `answer` method, its prompt, output and check do not apply to sub-agents.
+        If the class has an `answer` method, the prompt, output and check of the class do not apply to sub-agents.
         """
         options = dict(of_class)
         answers = hasattr(self, "answer")

@@ -35,8 +35,8 @@ class Conversation(CallVerbs[Deps, Out]):
     """A conversation that an agent's store keeps under a name.
 
     ``call``, ``acall``, ``stream`` and ``astream`` work as on the agent.  Each of them adds a turn to the dialog so far
-    and saves it.  A turn is a run of the agent, so ``runs.resume`` continues it after an interruption.  A turn can
-    begin only when the newest turn has ended and no other turn has been added since the dialog was read.  If two
+    and saves the turn.  A turn is a run of the agent, so ``runs.resume`` continues it after an interruption.  A turn
+    can begin only when the newest turn has ended and no other turn has been added since the dialog was read.  If two
     processes answer at once, the second gets a `Conflict` before its model is called.
 
     A turn that ends without an answer is left out of the dialog, unless functions were called in it.  Its run is kept

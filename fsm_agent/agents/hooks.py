@@ -210,7 +210,7 @@ _LOCK = Lock()  # events arrive from every thread that uses the agent
 
 @dataclass(slots=True)
 class FunctionMetrics:
-    """Counts for one function: its runs, its failures, and its total time."""
+    """The number of runs, the number of failures, and the total time of one function."""
 
     runs: int = 0
     failures: int = 0

@@ -113,7 +113,7 @@ class Program(SyncVerbs):
             checked = type_adapter(self._output).validate_python(found, strict=True)
             text = self._expected.kept(checked, self._expected.validated)
             return Reply.of(text).changed(usage=self.used)
-        except ValueError as error:  # includes errors of pydantic
+        except ValueError as error:  # includes errors from pydantic
             named = "data of JSON" if self._output is Any else getattr(self._output, "__name__", str(self._output))
             right = "return one, or declare the type that it returns"
             why = f"{right}; {error}" if str(error).startswith(CHANGED) else right

@@ -119,13 +119,13 @@ class RunHandle(Generic[Result]):
     def stream(self) -> Generator[Event]:
         """Yield the past events of the run, then new events as its entries are written, and finally `Done`.
 
-        A journal contains steps, complete replies, results of functions and changes of the dialog: `Stepped`,
+        A journal contains steps, complete replies, function results and changes to the dialog: `Stepped`,
         `ReplyCompleted`, `FunctionEnded`, `HistoryChanged`, and `Inside` with one of these.  Only the driver's own
         stream has deltas, starts, progress and durations.  If the run waits for a person, the last event is
         `Suspended`.
 
         If the code has changed too much to reproduce some events, a message is logged and these events are read from
-        the journal.  They include steps, replies and results, but no changes of the dialog.
+        the journal.  They include steps, replies and results, but no changes to the dialog.
 
         Raises:
             CallFailed: If the run ended without an output.  It is raised after `Done`.  For a flow, `FlowFailed`.
@@ -164,8 +164,8 @@ class RunHandle(Generic[Result]):
         A run that is scheduled for later becomes due at once, and ends without a request to a model.
 
         Args:
-            reason: The reason, for people.
-            by: The person who cancels the run, for people.
+            reason: The reason, to show to people.
+            by: The name of the person who cancels the run, to show to people.
 
         Raises:
             NotAsked: If the run has ended.
@@ -178,7 +178,7 @@ class RunHandle(Generic[Result]):
 
         Args:
             answers: Answers by key, as for ``resume``, or a single answer if one question is open.
-            by: The person who answers, for people.
+            by: The name of the person who answers, to show to people.
             signal_id: An id for a single answer.  Repeating the answer with the same id has no effect.
 
         Raises:

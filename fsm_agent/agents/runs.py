@@ -99,7 +99,7 @@ class BoundRuns:
     def _claimer(
         self, run_id: str, answers: Any, by: str, signal_id: str, options: Mapping[str, Any]
     ) -> Callable[[], Claimed]:
-        """Return a function that posts answers to a run and claims it, so that it can continue."""
+        """Return a function that posts answers to a run and claims the run, so that it can continue."""
         self._runnable._check_deps(options.get("deps"))
         definition = self._runnable._definition(options)
         return partial(self._reclaim, run_id, answers, by, definition, signal_id)
@@ -256,7 +256,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> RunHandle[CallResult[Out]]:
-        """Return the handle of a run, to wait for it, follow it, answer it or cancel it from any process.
+        """Return a run's handle, which any process can use to wait for, follow, answer or cancel the run.
 
         It takes the same options as `resume`.
 
@@ -305,7 +305,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             run_id: The name of the run.
             answers: Outcomes for the open questions by key, such as ``{"ask:2.0": Approved()}``, or a single outcome,
                 such as ``Approved()``, if one question is open.
-            by: The person who answers, for people.
+            by: The name of the person who answers, to show to people.
             signal_id: An id for a single answer.  Repeating the answer with the same id, for example after `RunBusy`,
                 has no effect.
             sink: Receives every event.
@@ -464,9 +464,9 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     ) -> str:
         """Create a new run that continues from a step of a stored run, and return the new run's name.
 
-        ``resume(name)`` drives the fork.  The agent that resumes it needs the same name, but may have another model or
-        other functions.  Earlier steps are not repeated; later steps run again.  The fork of a turn does not belong to
-        a conversation.
+        ``resume(name)`` drives the fork.  The agent that resumes the fork needs the same name, but may have another
+        model or other functions.  Earlier steps are not repeated; later steps run again.  The fork of a turn does not
+        belong to a conversation.
 
         ``new_run_id`` names the fork; creating the same fork again has no effect.  ``by`` is the person who forks the
         run.  For ``step``, see `at`, and for the other options `resume`.

@@ -137,8 +137,8 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
             model: The model for this call, ``"provider:model"`` or a client, instead of the agent's model.
             extra: Your own JSON-compatible data, such as a ticket number.  It appears in ``result.extra``, in
                 snapshots, and in the messages that the call adds to the dialog.  The model does not see it.
-            by: The name of the user who makes the call, from your login.  It is saved in the record and passed to a
-                ``deps`` function.
+            by: The name of the user who makes the call, as your login provides it.  It is saved in the record and
+                passed to a ``deps`` function.
             run_id: The name of the run in the agent's store, or None for a new name.  If a run with this name and the
                 same task exists, the call continues it or returns its result.
             system_args: The values for the variables of the agent's system prompt, or None to use the earlier dialog's
