@@ -287,7 +287,7 @@ class AgentCall(Process, Generic[Out]):
         return read_reply(r, outcome.reply, self.prompt, self.stop_when, self._ran_last(), gate)
 
     def _keep_parsed(self, event: TableEvent) -> None:
-        """Keep the output parsed from the latest reply, or the exception of the parser or the check."""
+        """Keep the output parsed from the latest reply, or the exception from the parser or the check."""
         self._output, self.problem = _UNPARSED, None
         if type(event) is FinalReply:
             self._output, self.problem = event.output, event.error

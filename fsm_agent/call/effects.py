@@ -98,7 +98,7 @@ class CallModel(EffectValue, frozen=True):
 
 
 class AskSummary(EffectValue, frozen=True, kw_only=True):
-    """Requests a summary of the beginning of the dialog from a model.
+    """Asks a model for a summary of the beginning of the dialog.
 
     Examples:
         >>> request = Request(messages=(Message.of("user", "Hi."),))

@@ -162,7 +162,7 @@ def earlier_messages(header: Header, count: int) -> range:
 
 
 def on_its_own(header: Header, earlier: Sequence[Message]) -> Header:
-    """Return the header of a turn as the header of a run outside of any conversation, with all messages."""
+    """Return the header of a turn, rewritten for a run outside any conversation, with all messages."""
     seed = seed_of(header)
     whole = seed.changed(dialog=with_earlier(seed.dialog, earlier, _start(seed.dialog)), is_continued=False, earlier=0)
     return header.changed(seed=msgspec.Raw(to_json(whole).encode()), conversation="", turn=0, follows="")

@@ -150,7 +150,7 @@ class Journal:
 
     Attributes:
         is_lasting: True if another OS process may read the lines.  Each outcome is then checked by reading it back.
-        earlier: The range of the messages from earlier turns, or None outside of a conversation.
+        earlier: The range of the messages from earlier turns, or None outside a conversation.
 
     Examples:
         >>> from fsm_agent.store import MemoryStore

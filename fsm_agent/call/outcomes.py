@@ -1,4 +1,4 @@
-"""The outcomes of effects, and the events that the table gets in place of some of them.
+"""The outcomes of effects, and the events that the table receives in place of some outcomes.
 
 ``kind`` is the name of the trigger, and the tag in JSON.  ``at_s`` is the Unix time of the outcome, or 0.0 if unknown.
 """
@@ -390,7 +390,7 @@ Outcome: TypeAlias = (
     | Stopped
     | Cancelled
 )
-"""The outcome of an effect of an agent call, or an event of the call itself, such as a cancellation.
+"""The outcome of one of an agent call's effects, or an event in the call itself, such as a cancellation.
 
 Examples:
     >>> outcome: Outcome = Denied("not today")

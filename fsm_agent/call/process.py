@@ -112,7 +112,7 @@ class EffectValue(Value, frozen=True):
 
 
 class Owner(Value, frozen=True):
-    """The process that waits for an effect, and where it is."""
+    """The process that waits for an effect, and where that process is."""
 
     process: Process
     path: str  # without a separator at its end; "" for the outermost process

@@ -48,7 +48,8 @@ class Limits(Value, frozen=True, kw_only=True):
         depth: The number of nested levels of agent calls; 1 allows no agent call inside a function.
         handoffs: How often agents may hand the dialog over before one of them answers.
         tokens: The maximum number of tokens in all replies together, including the replies to inner agents.
-        cost_usd: The maximum cost of these replies in dollars.  The price of each model must be known or in ``prices``.
+        cost_usd: The maximum cost of all replies in dollars, including the replies to inner agents.  The price of each
+            model must be known or in ``prices``.
         deadline_s: The maximum time from the start to the end of the call, in seconds.
         request_s: The maximum duration of one request to the model, in seconds.  A longer request fails, and may be
             repeated.
@@ -212,7 +213,7 @@ def successor_name(path: str) -> str:
 
 
 class ContextUse(Value, frozen=True, kw_only=True):
-    """What one request of a call showed the model.
+    """What one of a call's requests showed the model.
 
     Token counts cover the whole request.  ``before``, ``estimated`` and ``counted`` are None if nothing was counted.
     """

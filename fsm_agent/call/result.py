@@ -312,12 +312,12 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def output_mode(self) -> OutputMode | None:
-        """How the typed answer was last requested, or None for plain text or if unknown."""
+        """How the typed answer was last requested, or None if the answer is plain text or this is unknown."""
         return self.record.reply.output_mode if self.record.reply else None
 
     @property
     def prompt_change(self) -> PromptChange | None:
-        """How the prompt has changed since the snapshot or run was made, or None."""
+        """How the prompt has changed since the snapshot or run was made, or None if it has not."""
         return self.call.prompt_change
 
     @property
@@ -348,7 +348,7 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def usage_by_agent(self) -> dict[str, Usage]:
-        """Tokens by the path of each agent, as in `Inside`.  The called agent has the path ``""``.
+        """The tokens that each agent used, by its path as in `Inside`.  The called agent has the path ``""``.
 
         Agents that the ``answer`` of an `AgentBase` calls count under the path of that `AgentBase`, because its code is
         one request.  As functions, handoffs or states of a flow, they have paths of their own.
@@ -462,8 +462,8 @@ class CallFailed(_CallError):
         round: The round in which it failed, from 1.
         function: The name of the function that failed or was called in a loop, or ``""``.
         trace: The steps of the call.
-        __cause__: The provider's last error, or the exception of the function or parser.  An exception from another OS
-            process is made from the recorded text.
+        __cause__: The provider's last error, or the exception from the function or parser.  An exception from another
+            OS process is made from the recorded text.
 
     Examples:
         >>> try:
