@@ -158,7 +158,7 @@ class Owners:
         activity.assign(self._last, self._last_environment)
 
     def _environment_of(self, environments: tuple[Environment, ...]) -> Environment:
-        """Return the innermost of these environments with the driver's clock.
+        """Return the innermost of these environments, but with the driver's clock.
 
         If it has no approver, it gets that of the nearest environment around it.
         """

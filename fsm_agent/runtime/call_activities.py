@@ -393,7 +393,7 @@ class StartActivity(Activity):
 
 @activity_of(Reconcile)
 class ReconcileActivity(AskActivity):
-    """Finds out what became of a function, with its `Policy.reconcile`."""
+    """Finds out what became of a function, by calling its `Policy.reconcile`."""
 
     def user_function(self) -> Any:
         return self.effect.function.reconcile

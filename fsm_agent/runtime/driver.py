@@ -552,7 +552,7 @@ class Driver(ABC):
 
     @property
     def deadline_s(self) -> float | None:
-        """Unix time of the earliest deadline of the process and its descendants, or None."""
+        """The Unix time of the earliest deadline of the process and its descendants, or None."""
         return None if self._deadline is None else self._deadline.at_s
 
     def ends_with_deadline(self, activity: Activity) -> bool:

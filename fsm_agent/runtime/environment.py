@@ -177,7 +177,7 @@ Check: TypeAlias = Callable[[Out], Out | Awaitable[Out]] | Callable[[Out, Contex
 
 
 class Client(Protocol):
-    """A client of one model.  Every failure of a request is a `ProviderError`.
+    """A client for one model.  Every failure of a request is a `ProviderError`.
 
     ``timeout_s`` limits the whole request.  Two attributes are optional: ``takes_images = False`` if the model accepts
     no images, and ``reports_logprobs = False`` if it cannot report log probabilities.  The clients of this package also

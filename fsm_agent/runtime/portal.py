@@ -501,7 +501,7 @@ def arrivals(arriving: queue.SimpleQueue[Any], goes_on: Callable[[], bool]) -> G
 def wait_for_end(tasks: Sequence[LoopTask[Any]], bell: queue.SimpleQueue[Any], within_s: float) -> None:
     """Wait up to ``within_s`` seconds until cancelled tasks have ended.  A Ctrl-C ends the wait.
 
-    ``bell`` gets an item whenever one of them ends.
+    ``bell`` receives an item whenever a task ends.
     """
     if is_collecting() or _depth():  # waiting here might block the tasks themselves
         return
