@@ -454,7 +454,7 @@ def register_function(function: Function | Callable[..., Any], *, overwrite: boo
         The function, so that it can be registered where it is defined.
 
     Raises:
-        UsageError: If a model cannot call it, or another function has its name and ``overwrite`` is False.
+        UsageError: If a model cannot call the function, or another one has its name and ``overwrite`` is False.
 
     Examples:
         >>> def shout(text: str) -> str:

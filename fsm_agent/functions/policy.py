@@ -81,7 +81,7 @@ class Policy:
 
     acall: Callable[..., Any] | None = field(default=None, repr=False)  # the asyncio version of the callable
     blocking: bool = True  # under asyncio, a plain function runs in a thread unless this is False
-    # True always asks, False never asks, and None asks if there is an approver.  A pure predicate of the call, or of
+    # True always asks, False never asks, and None asks if there is an approver.  A pure predicate on the call, or on
     # the call and its `Context`, returns True or False.
     needs_approval: bool | Callable[..., bool] | None = None
     repeatable: bool = False  # run again for the same arguments, even if nothing else has run since (a clock, a poll)

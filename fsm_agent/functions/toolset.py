@@ -126,7 +126,7 @@ def check_dependencies(functions: Iterable[Function], owner: str) -> None:
 
 class _Entry(Value, frozen=True):
     function: Function
-    conditions: tuple[Callable[[Any], bool], ...] = ()  # predicates of the deps, which must all hold
+    conditions: tuple[Callable[[Any], bool], ...] = ()  # predicates on the deps, which must all hold
     share: float | None = None  # the share of agent calls that get this version, if its name has shares
     choose: Callable[[], float] | None = None
 
