@@ -46,7 +46,8 @@ class Budget(Value, frozen=True, kw_only=True):
             2,000, but never more than a quarter of ``hard``.
         passes: The passes; by default `default_passes`.  If the request is still too long after these, long results are
             cut further.
-        tokenizer: Counts the tokens.  By default they are estimated, and corrected by the provider's last report.
+        tokenizer: Counts the tokens.  By default, their number is estimated, and corrected by the provider's last
+            report.
 
     Examples:
         >>> agent = Agent(Script("Hi."), context=Budget(hard=8_000))

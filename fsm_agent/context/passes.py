@@ -67,7 +67,7 @@ class Pass(Value, frozen=True):
 
 
 def name_of(one: AnyPass) -> str:
-    """Return the name of a pass for people."""
+    """Return the name of a pass, to show to people."""
     return repr(one) if isinstance(one, Value) else getattr(one, "__name__", type(one).__name__)
 
 
@@ -129,7 +129,7 @@ def passes_of(passes: Any, owner: str) -> tuple[AnyPass, ...]:
 
 
 def apply_passes(passes: Iterable[AnyPass], messages: Sequence[Message]) -> Sequence[Message]:
-    """Apply passes outside of a call, from left to right, and return the messages to show."""
+    """Apply passes outside a call, from left to right, and return the messages to show."""
     for one in passes:
         messages = applied(one, messages, None, {})
     return messages
@@ -158,8 +158,8 @@ def keep_last(rounds: int) -> Pass:
     """Return a pass that shows the newest rounds, the system prompt, the first user message and the task.
 
     A round is a message from the model with the results of its calls.  The window moves in steps: when there are more
-    than ``rounds``, it shows about half of them and grows again.  So most requests extend the previous request, and the
-    provider's cache stays valid.
+    than ``rounds`` rounds, it shows about half that number and grows again.  So most requests extend the previous
+    request, and the provider's cache stays valid.
 
     Args:
         rounds: The maximum number of rounds to show; 1 or more.
