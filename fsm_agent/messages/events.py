@@ -86,7 +86,7 @@ class ReasoningDelta(Value, frozen=True):
 
 
 class FunctionCallStarted(Value, frozen=True):
-    """The model begins to request a function.  ``index`` counts the calls of this reply from 0.
+    """The model begins to request a function.  ``index`` counts the calls in this reply from 0.
 
     Examples:
         >>> FunctionCallStarted(0, "add").name
@@ -100,7 +100,7 @@ class FunctionCallStarted(Value, frozen=True):
 
 
 class ArgumentsDelta(Value, frozen=True):
-    """The next piece of the JSON arguments of call number ``index`` of this reply.
+    """The next piece of the JSON arguments for call number ``index`` in this reply.
 
     Examples:
         >>> ArgumentsDelta(0, '{"a": ').text
@@ -113,7 +113,7 @@ class ArgumentsDelta(Value, frozen=True):
 
 
 class FunctionCallCompleted(Value, frozen=True):
-    """The arguments of call number ``index`` of this reply are complete.
+    """The arguments for call number ``index`` in this reply are complete.
 
     The event is repeated when a service resumes an interrupted call.
 
@@ -153,7 +153,7 @@ Examples:
 
 
 class PartialOutput(Value, frozen=True):
-    """The valid part of the output so far, as JSON data, not an instance of the type.
+    """The valid part of the output so far, as JSON data rather than an instance of the type.
 
     Within one request, each event extends the previous one.  The next request, for example after a refusal, starts from
     the beginning.  If a union is requested with tags, the data contains the tag, although the output does not.  Only
@@ -368,7 +368,7 @@ class ResultCached(Value, frozen=True):
 
 
 class ObservationsMasked(Value, frozen=True):
-    """From this request on, ``count`` more results of functions are masked.
+    """From this request on, ``count`` more function results are masked.
 
     Examples:
         >>> ObservationsMasked(count=2, tokens_saved=3_000).tokens_saved

@@ -1,8 +1,8 @@
 """Events as JSON data, for programs in any language: the command line, a service's streams, logs.
 
 Each event is an object with a ``type`` that names its class, such as ``text_delta`` or ``function_ended``.  A `Done`
-becomes a ``result`` or a ``failure``.  Values under secret names are masked, and long strings are cut, but the text and
-output of a result and the data of a flow are complete and unmasked.
+becomes a ``result`` or a ``failure``.  Values under secret names are masked, and long strings are cut, but a result's
+text and output and a flow's data are complete and unmasked.
 """
 
 from __future__ import annotations
