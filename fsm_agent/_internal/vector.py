@@ -100,7 +100,7 @@ _NO_ITEMS: Mapping[str, Any] = MappingProxyType({})
 class GrowingMap(Mapping[str, T]):
     """A persistent mapping: adding an item returns a new mapping in constant time, and leaves the old one unchanged.
 
-    Versions share a `Vector` of the items, and a dict of the indexes of their names.  A version that needs another
+    Versions share a `Vector` of the items, and a dict that maps names to indexes.  A version that needs another
     index for a name gets its own dict.  An empty mapping never shares its dict, so it can be a default.
     """
 
