@@ -66,7 +66,7 @@ class Endpoint(Value, frozen=True, kw_only=True, dict=True):
         return {}
 
     def address(self, stream: bool) -> tuple[httpx.URL, httpx.Headers]:
-        """Return the URL and the headers that all requests share."""
+        """Return `(url, headers)`: the URL, and the headers that all requests share."""
         import httpx
 
         if (address := self._addresses.get(stream)) is not None:

@@ -100,8 +100,8 @@ class Dialog(Sequence[Message]):
         """Return this dialog with a user turn added.
 
         Args:
-            turn: Literal text, or a prompt, with values for its variables: ``put(order(letter="…"))``.  A prompt
-                becomes the `top_prompt`.
+            turn: Literal text, or a prompt with values for its variables: ``put(order(letter="…"))``.  A prompt becomes
+                the `top_prompt`.
             parts: Images and other parts that follow the text.
 
         Raises:

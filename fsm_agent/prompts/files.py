@@ -64,7 +64,7 @@ class Names:
         return loaded(name)
 
     def type(self, named: Any) -> Any:
-        """Return an output type, given its name or a list of values for a `Literal`."""
+        """Return an output type, given the type's name or a list of values for a `Literal`."""
         if not isinstance(named, list):
             return self.object(named, _TYPES)
         if not named or not all(isinstance(value, str | int) for value in named):

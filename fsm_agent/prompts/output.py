@@ -107,7 +107,7 @@ class Parser(ABC, Generic[T_co]):
 
     @abstractmethod
     def read(self, source: ParserInput) -> T_co | Parsed[T_co]:
-        """Return the value in a reply, or a `Parsed` that also has the repairs.  This must be pure.
+        """Return the value in a reply, or a `Parsed` that also has the repairs.  This method must be pure.
 
         Raises:
             Exception: If the reply is not a valid answer.  The model is told why, and tries again.
@@ -274,7 +274,7 @@ class Output:
             source: The reply.  Its ``parser_args`` are the context of pydantic's validators.
 
         Raises:
-            ParseError: If there is no valid value.  The error describes the problem with each field to the model.
+            ParseError: If there is no valid value.  The error tells the model what is wrong with each field.
             Exception: If a validator of the type raises an exception that pydantic does not catch.
         """
         text = source.text

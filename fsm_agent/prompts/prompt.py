@@ -339,7 +339,7 @@ class Prompt(KnownArguments, Generic[Out]):
         A `Payload` among the values appears as its text.  The images and documents of all values follow the text.
 
         Raises:
-            PromptError: If a variable is missing, or the template does not use one.
+            PromptError: If a variable has no value, or the template does not use one of the values.
         """
         check_used(self.template, values)
         rest: list[Any] = []
@@ -426,7 +426,7 @@ class Prompt(KnownArguments, Generic[Out]):
 
     @cached_property
     def needs_deps(self) -> Function | None:
-        """The first function that needs the ``deps`` of a call, or None."""
+        """The first function that needs a call's ``deps``, or None."""
         return next((function for function in self.offers if function.deps_type), None)
 
     @cached_property
@@ -573,7 +573,7 @@ class Task(Generic[Out]):
         """Return the user message for the task.
 
         Raises:
-            PromptError: If a variable is missing.
+            PromptError: If a variable has no value.
         """
         return self.prompt.render(**self.values)
 

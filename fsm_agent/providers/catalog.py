@@ -568,7 +568,7 @@ def register_provider(new: Provider, *, overwrite: bool = False) -> None:
 
 
 def split_model(model: str) -> tuple[Provider, str]:
-    """Return the provider and the model's name for ``provider:model``.
+    """Split ``provider:model`` into the `Provider` and the model's name.
 
     Raises:
         ConfigError: If the provider or the model's name is missing, or the provider is unknown.

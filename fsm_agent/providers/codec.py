@@ -250,7 +250,7 @@ def choose_form(
 
 
 def _mode(request: Request, profile: Profile, takes: Callable[[Output], bool] | None) -> tuple[OutputMode, str]:
-    """Return the mode, and the reason if it differs from the requested one."""
+    """Return `(mode, reason)`: the mode, and why it differs from the requested one, or ""."""
     wanted, output = request.mode or profile.output_mode, request.output
     if output.schema is None and wanted != "prompted":
         return "prompted", f"{output.name} has no JSON schema"
@@ -299,7 +299,7 @@ def taken_settings(profile: Profile) -> frozenset[str]:
 
 
 def offered_functions(request: Request, profile: Profile) -> tuple[tuple[Function, ...], str]:
-    """Return the functions to offer and the tool choice: 'auto', 'required', 'none' or a name.
+    """Return `(functions, choice)`: those to offer, and the tool choice ('auto', 'required', 'none' or a name).
 
     Raises:
         UsageError: If the choice names a function that the request does not have.

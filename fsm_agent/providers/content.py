@@ -163,7 +163,7 @@ def wire_type(tool: HostedTool, *, model: str, wire: str, profile: Profile) -> s
 
 
 def without_hints(request: Request, taken: Collection[str]) -> tuple[Request, tuple[str, ...]]:
-    """Return the request without hosted tools that the model lacks, and a note for each.
+    """Return `(request, notes)`: the request without hosted tools that the model lacks, and a note on each of these.
 
     Hosted tools are only hints, so that models can share prompts.  MCP servers are always kept.
     """

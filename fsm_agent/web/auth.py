@@ -195,7 +195,7 @@ class TokenAuth:
 def require_token(
     app: Starlette, *, host: str, port: int, command: str, token: str | None = None
 ) -> tuple[Starlette, str]:
-    """Return an application that requires a token, and its first address, which contains the token.
+    """Return `(app, address)`: an application that requires a token, and its first address, which contains the token.
 
     Args:
         app: The application to protect.

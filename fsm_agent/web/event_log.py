@@ -32,7 +32,7 @@ _REPLACED = FunctionProgress | PartialOutput | UsageReported
 
 
 def unwrap(event: Event) -> tuple[str, Any]:
-    """Return the path of an event, and the event itself."""
+    """Return `(path, event)`: the path of the event's process, and the event itself."""
     path = ""
     while isinstance(event, Inside):
         path, event = f"{path}/{event.path}" if path else event.path, event.event

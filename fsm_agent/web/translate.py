@@ -436,7 +436,7 @@ async def failing(error: Exception) -> AsyncGenerator[tuple[int, Event]]:
 
 
 def describe_error(error: Exception) -> tuple[str, str]:
-    """Return the text and code of an error for a client.  Unexpected errors are logged and shown only as internal."""
+    """Return `(text, code)` to describe an error to a client.  Unexpected errors are logged and shown as internal."""
     if isinstance(error, FsmAgentError):
         return mask_keys(str(error)), getattr(error, "code", type(error).__name__)
     LOG.error("a stream failed", exc_info=error)

@@ -67,7 +67,7 @@ def parameters(engine: Any, config: dict[str, Any]) -> Any:
 
 
 def serve(config: dict[str, Any]) -> tuple[Any, dict[str, str]]:
-    """Start the server, and return it and the report for the parent.
+    """Start the server, and return `(server, report)`.  The report is for the parent.
 
     The caller must keep a reference to the server.
     """

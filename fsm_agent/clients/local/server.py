@@ -50,7 +50,7 @@ CLOSE_TIMEOUT_S = 2.0
 class LocalServer:
     """A child process that serves one model.
 
-    It starts when the object is made.  It ends with `close`, with the last reference to the object, or with this
+    It starts when the object is made.  It ends on `close`, when the last reference to the object is gone, or with this
     process.  Use `local_server` to share one.
 
     Attributes:

@@ -150,8 +150,7 @@ def filled(
 ) -> Generator[Step, Reply, dict[str, Any]]:
     """Return the arguments of a function: the required ones, and the optional ones that the question states.
 
-    If the question does not contain a number or text, its value is None with ``copies_only``.  Otherwise the model
-    makes it up.
+    With ``copies_only``, a number or text that the question does not contain is None.  Otherwise the model makes it up.
     """
     fields, reading = fields_of(function), Reading(question)
     required = [field for field in fields if field.is_required]

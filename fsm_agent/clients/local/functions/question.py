@@ -140,7 +140,7 @@ class Question:
 
     @cached_property
     def runs(self) -> tuple[tuple[Number, ...], ...]:
-        """The lists of adjacent numbers.  For a list with an "and", also the parts on both sides of it."""
+        """The lists of adjacent numbers, and for a list with an "and", also the parts before and after the "and"."""
         runs, last_end = list[list[list[Number]]](), -1
         for number in self.numbers:
             between = self.text[last_end : number.start] if runs else "."
