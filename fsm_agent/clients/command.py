@@ -148,7 +148,7 @@ class JsonOutput:
 
 
 def _steps(path: str) -> list[tuple[str, str, str]] | None:
-    """Return the keys of a path with their conditions, or None if the path is invalid."""
+    """Return the keys in a path with their conditions, or None if the path is invalid."""
     steps, at = list[tuple[str, str, str]](), 0
     while match := _STEP.match(path, at):
         steps.append((match[1], match[2] or "", match[3] or ""))
@@ -186,7 +186,7 @@ class CommandClient(SyncVerbs):
         name: The client's name, shown as ``name:model``; by default the name of the program.
         json: Where to find the answer in JSON output.  By default the output is text.
         is_lines: Whether each line of JSON output is a document.  By default, the whole output is one document.
-        env: All environment variables of the command; by default, the environment of this process.
+        env: The command's entire environment; by default, that of this process.
         cwd: The working directory of the command.
         timeout_s: The time limit of a run, in seconds.  A request may have a shorter one.
         max_output_bytes: The largest output, in bytes.

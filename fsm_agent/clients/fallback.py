@@ -89,7 +89,7 @@ class FallbackClient(SyncVerbs):
 
     @property
     def environment_defaults(self) -> dict[str, Any]:
-        """The defaults of the first client that has any, such as the clock of a test double."""
+        """The defaults of the first client that has any, such as a test double's clock."""
         candidates = (getattr(client, "environment_defaults", None) for client in self._clients)
         return next((defaults for defaults in candidates if defaults), {})
 

@@ -140,7 +140,7 @@ class LoopClient:
         *,
         upload: _Upload | None = None,
     ) -> T:
-        """Return the result of one step of a request.
+        """Return the result of one step in a request.
 
         If the step takes longer than ``limit_s`` seconds or passes the deadline, ``late`` is raised.  An upload extends
         the limit and provides its own error.

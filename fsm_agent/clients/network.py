@@ -105,7 +105,7 @@ class Network(Value, frozen=True, kw_only=True):
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Texts that must not appear in any message: the secrets of the proxy, or of the proxies in the environment."""
+        """Texts that must not appear in any message: those in the URL of the proxy or of the environment's proxies."""
         return frozenset(secrets_in_proxies() if self.proxy is None else secrets_in_url(self.proxy))
 
 

@@ -313,7 +313,7 @@ class RateLimitedClient(SyncVerbs):
 
     @property
     def environment_defaults(self) -> dict[str, Any]:
-        """The defaults of the limited client, such as the clock of a test double."""
+        """The limited client's defaults, such as a test double's clock."""
         return getattr(self._client, "environment_defaults", {})
 
     @property
@@ -369,7 +369,7 @@ class RateLimitedClient(SyncVerbs):
 
 
 def estimated_tokens(request: Request) -> int:
-    """Return a rough estimate of the input tokens of ``request``: a quarter of its characters."""
+    """Return a rough estimate of the input tokens in ``request``: a quarter of its characters."""
     described = [len(f.name) + len(f.description) + len(json.dumps(f.parameters)) for f in request.functions]
     return _tokens(sum(map(_chars, request.messages)) + sum(described))
 

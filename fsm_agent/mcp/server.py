@@ -125,7 +125,7 @@ def serve(
     characters.
 
     Args:
-        name: The name of the server, and of the agent that owns the runs.
+        name: The name for the server, and for the agent that owns the runs.
         functions: The tools: functions, agents, flows, toolsets or MCP servers, as for `Agent`.
         store: Where calls are stored as runs: a path, a `Store` or `Runs`.  By default they stay in memory, so calls
             that wait for answers are lost with the process, and no other process can continue them.  Memory keeps the

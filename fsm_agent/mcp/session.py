@@ -41,7 +41,7 @@ CLOSE_TIMEOUT_S = 10.0  # a process gets 2 s to end by itself, and 2 s more afte
 
 
 class Background:
-    """The thread that runs all MCP sessions of this process.
+    """The thread that runs all MCP sessions in this process.
 
     It does not share the event loop of sync calls.  `MCPServer.functions` may block in that loop's thread, and the loop
     would then wait for itself.

@@ -1,4 +1,4 @@
-"""The fields of records and the members of enumerations, with the descriptions that their authors wrote."""
+"""Record fields and enumeration members, with the descriptions that their authors wrote."""
 
 from __future__ import annotations
 

@@ -264,7 +264,7 @@ class Output:
         return self.read(ParserInput(text=text, is_cut=is_cut)).value
 
     def read(self, source: ParserInput) -> Parsed[Any]:
-        """Return the text of a reply as a value of the type, and the repairs that were needed to read it.
+        """Read a reply's text.  Return it as a value of the type, with the repairs that were needed.
 
         The text may be bare JSON, JSON in prose or in a code fence, broken JSON, or JSON with misspelled names or
         values.  For an `Enum` or a `Literal`, a single word is enough.  If the reply was cut off, plain text is

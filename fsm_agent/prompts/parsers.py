@@ -252,7 +252,7 @@ def first_of(
     Args:
         strategies: `tagged`, `json_block`, `json_anywhere`, `keyword`, `regex`, `code`, `verbatim`, or your own pure
             function from the text to a candidate, several candidates, or None.
-        expect: The type of the answer; by default JSON of any type, or any text.
+        expect: The answer's type; by default, JSON of any type, or any text.
         repairs: What may be repaired: ``"json"``, ``"names"``, both or neither.  Without ``"json"``, objects with
             duplicate names are also refused.
         max_length: The maximum number of characters in an answer.  Longer answers are refused.

@@ -225,7 +225,7 @@ class _Document:
         self._length += len(piece)
 
     def read(self) -> tuple[Any, Any]:
-        """Return the value so far, without and with an unfinished string at its end.
+        """Return `(firm, whole)`: the value so far without any unfinished string at its end, and with it.
 
         An unfinished number is left out.
         """

@@ -106,7 +106,7 @@ def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _reading(text: str, unseen: str) -> tuple[str, EndOf]:
-    """Return the reading of a text, and a function from positions in it to positions in the text.
+    """Return a text's reading, and a function that maps positions in the reading to positions in the text.
 
     Invisible characters are replaced by ``unseen``.
     """

@@ -152,7 +152,7 @@ def _is_slip(a: str, b: str) -> bool:
 
 
 def _found(data: Any, schema: Schema, path: Sequence[Any]) -> tuple[Any, Any, list[Schema]]:
-    """Return the container, key and schemas for a position in a document.
+    """Return `(container, key, schemas)` for a position in a document.
 
     A position may also name a union member, which is not part of the document.
     """

@@ -232,7 +232,7 @@ def _rendered(template: str, needed: frozenset[str], values: Mapping[str, Any], 
 
 
 def attributes(template: str) -> frozenset[tuple[str, str]]:
-    """Return the attributes of variables that ``template`` reads, as pairs of variable and attribute name."""
+    """Return the variables' attributes that ``template`` reads, as `(variable, attribute)` pairs."""
     from jinja2.nodes import Getattr, Name
 
     found = _environment().parse(template).find_all(Getattr)

@@ -86,7 +86,7 @@ DECLARATIONS = (TEMPLATE, FILE, FOR)
 
 @lru_cache(maxsize=1024)
 def template_of(kind: type) -> str | None:
-    """Return the template of a class, or of its nearest ancestor that declares one, or None."""
+    """Return the template that a class declares or inherits, or None."""
     for base in kind.__mro__:
         text, file = vars(base).get(TEMPLATE), vars(base).get(FILE)
         if text is not None and file is not None:
@@ -124,7 +124,7 @@ def templates_for(kind: type) -> Mapping[Any, str]:
 
 
 def targets_of(kind: type) -> list[str]:
-    """Return the names of all targets of a class, from its templates and fields."""
+    """Return the names of all targets in a class's templates and fields."""
     named = [mark.target for field in fields_of(kind) for mark in field.marks if mark.target]
     return list(dict.fromkeys([*[target for target in templates_for(kind) if isinstance(target, str)], *named]))
 

@@ -240,7 +240,7 @@ class _DialogInContents:
         self._actions: dict[str, FunctionCall] = {}  # computer actions without a result yet, by id
 
     def of(self, messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return the parts of the system instruction, and the turns."""
+        """Return `(system, turns)`: the parts of the system instruction, and the turns."""
         system, contents, beside, last_role = list[Any](), list[dict[str, Any]](), list[Any](), ""
         for message in messages:
             if beside and not any(isinstance(part, FunctionResult) for part in message.parts):

@@ -145,7 +145,7 @@ def without(item: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 
 
 class DeltaTarget(NamedTuple):
-    """Where the deltas of one kind of event belong."""
+    """Where the deltas from one kind of event belong."""
 
     item: str  # type of the item
     field: str  # the item's field
@@ -227,7 +227,7 @@ class ArrivingItem:
 
 
 def whole_text(piece: DeltaTarget, data: Mapping[str, Any]) -> str:
-    """Return the text of all parts of this kind in a whole item."""
+    """Return the text in all parts of this kind in a whole item."""
     if not piece.part:
         return as_text(data.get(piece.field))
     parts = [entry.get(piece.key) for entry in entries(data.get(piece.field)) if entry.get("type") == piece.part]

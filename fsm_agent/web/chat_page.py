@@ -192,7 +192,7 @@ class _Pages:
         return len(store.list(limit=self._at_once, **which)) == self._at_once and not (run and _exists(store, run))
 
     def _conversations_of(self, who: str) -> tuple[list[dict[str, Any]], bool]:
-        """Return the newest conversations of a user, and whether there are more."""
+        """Return `(conversations, more)`: a user's newest conversations, and whether there are more."""
         of = self._live.runnable.name
         found: dict[str, dict[str, Any]] = {}
         for row in each_listed(self._live.runs.store, agent=of, prefix=_kept(who, ""), at_a_time=500):

@@ -366,7 +366,7 @@ class Inspector:
         return reading
 
     def _counted(self) -> Sequence[RunCount]:
-        """Return the numbers of runs, cached because counting reads all of them."""
+        """Return the run counts, which are cached because counting reads all runs."""
         at_s, counts = self._counts
         if time.monotonic() - at_s > _COUNTED_S or not at_s:
             counts = self.runs.store.stats()

@@ -1,8 +1,8 @@
 """Pictures of the machines in a run: their states laid out, and the transitions that the run took or may take.
 
-The layer of a state is the length of the longest path to it from the start, ignoring back edges.  Four sweeps of the
-median heuristic reduce crossings.  This is enough for machines that people write, with about a dozen states.  Arrows
-are straight, or bent around boxes.  The layout needs no other program or library.  The size of a picture is limited,
+A state's layer is the length of the longest path to it from the start, ignoring back edges.  Four sweeps of the median
+heuristic reduce crossings.  This is enough for machines that people write, with about a dozen states.  Arrows are
+straight, or bent around boxes.  The layout needs no other program or library.  The size of a picture is limited,
 because a journal may be damaged.
 """
 

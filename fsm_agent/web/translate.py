@@ -356,7 +356,7 @@ ALIVE_S = 15.0  # then a comment is sent, so that proxies do not close the quiet
 async def sse(
     items: AsyncGenerator[tuple[int, Event]], translator: EventTranslator, *, end: str = "", alive_s: float = ALIVE_S
 ) -> AsyncGenerator[str]:
-    r"""Yield the translated events of a run as server-sent events.  The id of each event is the number of steps so far.
+    r"""Yield the translated events of a run as server-sent events.  Each event's id is the number of steps so far.
 
     Errors become events of the protocol.  An unexpected error is sent without details.
 

@@ -1,4 +1,4 @@
-"""Typed answers from a small model: each field of a flat object is copied from the text of the task.
+"""Typed answers from a small model: each field of a flat object is copied from the task's text.
 
 With only a schema, a small model makes up values, and may never end a string.  So code reads numbers and enums from the
 text, and the model chooses which words to copy.

@@ -1,4 +1,4 @@
-"""Grammars for the values of an argument that can be copied from a question, in llguidance's dialect of Lark."""
+"""Grammars for argument values that can be copied from a question, in llguidance's dialect of Lark."""
 
 from __future__ import annotations
 

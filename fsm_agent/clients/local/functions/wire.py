@@ -55,7 +55,7 @@ class _Completed(ChatDecoder):
 
 
 class Tokens(_Raw):
-    """The codec for ``/tokenize``, which is not under ``/v1``.  The text of a reply is the JSON list of token ids."""
+    """The codec for ``/tokenize``, which is not under ``/v1``.  A reply's text is the JSON list of token ids."""
 
     name = "llama-tokens"
 
