@@ -80,7 +80,7 @@ def refused(here: str, what: str, right: str = "give it a state of its own, with
 
 
 def once_of(functions: Iterable[Any], seen: Sequence[Agent[Any, Any]] = (), *, is_late: bool = False) -> Iterator[str]:
-    """Yield the functions that must not run twice, including functions of agents and flows.
+    """Yield the functions that must not run twice, including those of agents and flows.
 
     Sources other than toolsets are skipped, because they are asked again for each call.
 

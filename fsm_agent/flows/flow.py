@@ -408,8 +408,8 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
             in order.
         store: The store that keeps the runs; see `Agent`.
         approve: Approves function calls for agents that have no approver of their own; see `Agent`.
-        answer: A function that answers the questions of `wait`, for example by asking in the terminal.  It is called
-            with an `AwaitAnswer` and returns the answer, or None to leave the question open.
+        answer: A function that answers the questions from `wait` states, for example by asking in the terminal.  It is
+            called with an `AwaitAnswer` and returns the answer, or None to leave the question open.
         hooks: Objects whose methods are called with events; see `fsm_agent.agents.hooks`.
         agents: The agents by role, for states that name roles; see `bound`.
         environment: Options of `Environment`, such as ``clock``, ``threads`` and ``new_id``.
@@ -441,7 +441,8 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
         configuration of an `AgentBase` names.  An inner flow that is already bound keeps its agents.
 
         Args:
-            agents: Agents by role.  Roles that no state names are allowed, because a function of `ask` may choose them.
+            agents: Agents by role.  Roles that no state names are allowed, because a function passed to `ask` may
+                choose them.
             by_role: Agents by role, which take precedence over ``agents``.
 
         Raises:
@@ -502,7 +503,7 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
         returns: Callable[[D], Any] | None = None,
         **policy: Unpack[AgentPolicy],
     ) -> Function[..., Any]:
-        """Return this flow as a function of an agent, as in ``Agent(…, functions=[letters.as_function(…)])``.
+        """Return this flow as a function for an agent, as in ``Agent(…, functions=[letters.as_function(…)])``.
 
         The run is part of the agent call that asks for it, and shares the call's tokens, deps, budgets and store.  The
         call waits for everything that the run waits for, under a key like ``run:2.0/answer:review#3``, and yields the

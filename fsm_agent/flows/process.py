@@ -123,7 +123,7 @@ class RunContext:
         return made
 
     def environment(self, state: CallState[Any, Any], agent: Agent[Any, Any]) -> Environment:
-        """Return the environment for the call of an agent by a state."""
+        """Return the environment for a state's call to an agent."""
         client = self.clients.get(state.client_key(agent), self.clients.get(state)) if self.clients else None
         approve = agent.approve or self.approve
         if client is None and approve is agent.approve:
@@ -317,7 +317,7 @@ class FlowProcess(Process):
             return name, state, StateResult("failed", why, outcome.at_s, outcome.usage)
 
     def noted(self, record: Any, key: str, trigger: str) -> Any:
-        """Return the record after an event of a function that must not run twice."""
+        """Return the record after an event about a function that must not run twice."""
         name = name_in(key)
         run = record.once[name]
         if trigger == "started":

@@ -406,7 +406,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
     def as_function(
         self, name: str | None = None, description: str | None = None, **policy: Unpack[AgentPolicy]
     ) -> Function[[str], Any]:
-        """Return this orchestrator as a function of an agent.  It takes a task and returns the last step's output.
+        """Return this orchestrator as a function for an agent.  It takes a task and returns the last step's output.
 
         See `Flow.as_function`.
 
