@@ -430,7 +430,7 @@ at_fork(after_in_child=_process_name.cache_clear)
 
 
 async def aclaim(claim: Callable[[], Taken], threads: Executor | None = None) -> Taken:
-    """Claim a run in another thread, which gives it back if this task is cancelled meanwhile.
+    """Claim a run in another thread.  If this task is cancelled meanwhile, that thread gives the run back.
 
     Args:
         claim: Claims the run, if there is one.

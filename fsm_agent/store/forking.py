@@ -136,7 +136,7 @@ def _create(
 
 
 def _renamed(line: Line, name: str) -> Entry:
-    """Return an entry for the copy of a run.  The first entry holds the name of the run, which is replaced."""
+    """Return an entry for the copy of a run.  The run's name, which the first entry holds, is replaced."""
     entry = entry_of(line)
     if line.key == Begin.prefix:
         return entry.changed(outcome=to_json(from_json(entry.outcome, Begun).changed(id=name)))

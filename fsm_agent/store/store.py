@@ -5,7 +5,7 @@ Rules
 
 - *Time never decides who may write.*  `Store.append` checks only that the lease is the newest, and that the entries
   follow the last stored entry.  A holder whose lease has expired may continue until another holder claims the run.
-  Leases use the store's clock.  Due times are Unix time.
+  Leases use the store's clock.  Due times are Unix times.
 - *Only the holder appends.  Everyone else sends signals.*  An answer, a cancellation, an injection or a late outcome is
   a signal.  Sending a signal needs neither a lease nor the agent's code.  The holder removes a signal in the append
   that contains its entry.  The first signal under the key of an open question answers it.  Later signals are refused.
@@ -14,7 +14,7 @@ Rules
   queue, a run that is due at once counts as due since its creation, a signal, its last suspension, or the end of its
   lease.
 - *Priority comes first.* The due run with the highest priority is claimed first; among equals, the one that has been
-  due longest.  A run of low priority waits as long as others are due.
+  due longest.  A run with a low priority waits as long as others are due.
 - *An append may be repeated.*  If a connection breaks during a commit, the caller cannot know whether the commit
   happened.  A superseded holder may not repeat an append, because the new holder has already read the journal.
 
@@ -167,8 +167,8 @@ class RunFilter(TypedDict, total=False):
         asked: Whether to return only runs with open questions.
         waiting_for: The kind of an open question, such as ``"approval"``, ``"answer"`` or ``"stuck"``.
         due_before: The run is due before this Unix time, with or without a holder.
-        changed_before: The last change of the run was before this Unix time.
-        changed_after: The last change of the run was at or after this Unix time.
+        changed_before: The last change to the run was before this Unix time.
+        changed_after: The last change to the run was at or after this Unix time.
         text: Text in the name or the title, ignoring case.
         prefix: The beginning of the name.
         service: The name of the service, as in `Start`.
@@ -328,7 +328,7 @@ class Store(Protocol):
         now_s: float | None = None,
         fingerprints: Sequence[str] | None = None,
     ) -> Lease | None:
-        """Take the lease of a run.  Each claim raises its fence, even a claim by the same holder.
+        """Take the lease of a run.  Each claim raises the run's fence, even a claim by the same holder.
 
         A run that has ended is never due, so it can only be claimed by name.
 
@@ -403,7 +403,7 @@ class Store(Protocol):
     def ask(self, lease: Lease, questions: Sequence[Question]) -> None:
         """Replace the open questions of a run while its holder keeps it, so that people can answer in the meantime.
 
-        The questions follow the same rules as the questions of a suspension; see `append`.
+        The questions follow the same rules as those in a suspension; see `append`.
 
         Args:
             lease: The lease.

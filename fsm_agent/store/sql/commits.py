@@ -48,7 +48,7 @@ class GroupCommit(Generic[W]):
         self._is_closed = False
 
     def submit(self, work: W) -> Future[Any]:
-        """Return a future for the result of the work, which is done once the work is on disk.
+        """Return a future for the result of the work.  It is done once the work is on disk.
 
         Its callbacks run in the committing thread and delay the next commit.
         """

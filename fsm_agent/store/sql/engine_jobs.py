@@ -32,7 +32,7 @@ def temporal_channel(schema: str) -> str:
 
 
 def tell_dbos(schema: str) -> OnDue:
-    """Return a hook that adds a job to the queue of DBOS, once a worker has made the tables of DBOS."""
+    """Return a hook that adds a job to the DBOS queue, once a worker has made the DBOS tables."""
     function = f"{dbos_schema(schema)}.enqueue_workflow"
     later = f"CASE WHEN %(due_s)s > {_NOW} THEN (1000 * %(due_s)s)::bigint END"
     enqueue = (

@@ -437,7 +437,7 @@ class PostgresStore(SqlStore):
 
 
 class _Passing(Exception):
-    """A temporary failure of a transaction, which may be tried again."""
+    """A temporary failure, after which the transaction may be tried again."""
 
 
 def _is_passing(error: psycopg.Error) -> bool:
