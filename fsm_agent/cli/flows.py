@@ -325,7 +325,7 @@ def wrong_data(flow: Flow[Any], error: ValidationError) -> str:
 
 
 def _tell_waits(screen: Screen, waiting: FlowSuspended, named: str, where: str, again: str) -> dict[str, str]:
-    """Show each question of a flow and how long it waits, and return the commands that answer them, by key."""
+    """Show each question from a flow and how long it waits, and return the commands that answer them, by key."""
     screen.pause()
     name = "" if waiting.run.journal is None else shlex.quote(waiting.run.journal.run)
 

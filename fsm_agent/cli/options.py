@@ -109,7 +109,7 @@ def open_if_named(store: str | None) -> AbstractContextManager[Runs | None]:
 
 
 def store_option(store: str) -> str:
-    """Return the option that names a store, without a password, to show it in a command."""
+    """Return the option that names a store, without a password, to show in a command."""
     return f"--store {shlex.quote(shown_store(store))}"
 
 
@@ -162,7 +162,7 @@ def _checked_deps(named: str | None, drives: Iterable[Runnable]) -> Any:
 
 
 def deps_option(named: str | None) -> str:
-    """Return the option that names the deps, with a leading space, to show it in a command.  Return "" without deps."""
+    """Return the option that names the deps, with a leading space, to show in a command, or "" without deps."""
     return "" if named is None else f" --deps {shlex.quote(named)}"
 
 

@@ -287,7 +287,7 @@ def _tell(lines: LineWriter | None, error: str, status: int) -> None:
 
 
 def _waiting(error: Exception) -> Any:
-    """Return the call or flow that waits for an answer, or None for any other error."""
+    """Return the call or flow whose error says that it waits for an answer, or None for any other error."""
     if isinstance(error, CallSuspended):
         return error.call
     flows = sys.modules.get("fsm_agent.flows")  # without this module, no flow has run

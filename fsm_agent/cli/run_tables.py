@@ -246,7 +246,7 @@ def question_line(question: Question) -> str:
 
 
 def option_for(question: Question, kind: str) -> str:
-    """Return the option of ``runs answer`` for a kind of answer, with the types for a question of a flow."""
+    """Return the option of ``runs answer`` for a kind of answer, with the types for a question from a flow."""
     types = question.types if kind == "returned" else ()
     return f"--result 'JSON of {' | '.join(types)}'" if types else OPTIONS.get(kind, kind)
 

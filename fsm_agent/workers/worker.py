@@ -69,7 +69,8 @@ class Worker:
         agents: The agents, flows and orchestrators whose runs are claimed.  They are matched by name.
         runs: The store that holds the runs: a path, a `Store`, or `Runs` with options.
         deps: The dependencies that functions get in their `Context`: a value for all runs, or a function that makes
-            them for each run.  It takes the name of the agent, the ``extra`` of the run, and the user who asked.
+            them for each run.  The function takes the name of the agent, the ``extra`` of the run, and the user who
+            asked.
         prompts: Prompts that were passed with tasks.  They are found by their paths.
         patience_s: The longest wait, in seconds, during which a run is kept, for example before a request is repeated.
             During a longer wait, the run rests in the store.
