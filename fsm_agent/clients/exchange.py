@@ -126,7 +126,7 @@ class HttpExchange:
     It uses the provider's first wire that can express the request.
 
     Attributes:
-        adapted: Descriptions of the parts of the request that were expressed differently for this model.
+        adapted: Descriptions of those parts of the request that were expressed differently for this model.
         output_mode: How the request asks for a typed answer.
         limits: Time limits in seconds for the steps "connect", "read", "write" and "pool".
         deadline: A copy of the given deadline, which `linger` may shorten.

@@ -43,8 +43,8 @@ class SteadyClock(SystemClock):
 class RateLimit:
     """A limit on requests and tokens in any 60 seconds, and on concurrent requests, in this OS process.
 
-    Requests take their turn in order of arrival, across event loops.  Small requests do not overtake large ones.  The
-    tokens of a request are estimated when it begins, and corrected once they are known.
+    Requests take their turn in order of arrival, across event loops.  Small requests do not overtake large ones.  A
+    request's tokens are estimated when it begins, and corrected once they are known.
 
     Args:
         requests_per_minute: Number of requests that may begin in a minute.
@@ -120,7 +120,7 @@ class RateLimit:
         """Wait for a reservation, and hold it inside the block.
 
         Args:
-            tokens: The estimated tokens of the request.
+            tokens: The request's estimated tokens.
             timeout_s: The longest wait in seconds.  `Reservation.time_left` says how much of it is left.
 
         Raises:

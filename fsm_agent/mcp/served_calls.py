@@ -49,7 +49,7 @@ MAX_CHARS = 1000  # in one report
 
 
 class Progress:
-    """Receives the events of a call and reports progress to the client."""
+    """Receives a call's events and reports progress to the client."""
 
     def __init__(self, report: Report, tool: str) -> None:
         self._report = report
@@ -408,7 +408,7 @@ _MAX_NAME_CHARS = 64  # of an unknown tool's name in an error
 def official_server(
     agent: Agent[Any, Any], deps: Any, key: bytes, valid_s: float, about: Mapping[str, Any], *, keeps: bool
 ) -> Server[Any]:
-    """Return a server whose tools are the functions of an agent.
+    """Return a server whose tools are an agent's functions.
 
     Args:
         agent: The agent.

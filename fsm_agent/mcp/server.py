@@ -132,9 +132,9 @@ def serve(
             last 1,000 calls that have waited.
         signing_key: The key that seals the states that clients keep: at least 32 bytes.  All processes that serve the
             same tools need the same key.  The default is a new random key, so waiting calls are lost with the process.
-        deps: The ``deps`` in the `Context` of functions: a value, or a function of (agent, extra, user) that returns
-            the value for each call.  Over HTTP with a login, ``user`` is the subject of the token, or its client id if
-            it has no subject.  Otherwise it is "".
+        deps: The ``deps`` in the `Context` of functions: a value, or a function that takes (agent, extra, user) and
+            returns the value for each call.  Over HTTP with a login, ``user`` is the subject of the token, or its
+            client id if it has no subject.  Otherwise it is "".
         limits: The budgets for each call.
         hooks: Objects that receive events; see `fsm_agent.agents.hooks`.
         instructions: Information about the server for the client's model.

@@ -39,7 +39,7 @@ class ParserInput(Value, frozen=True, kw_only=True):
         logprobs: The log probabilities of the text's tokens, if they were requested.
         problems: The error messages that the model got for its earlier answers in this exception branch.
         parser_args: The ``parser_args`` of the call.
-        function_calls: The finished function calls of all rounds, with their results.
+        function_calls: The finished function calls from all rounds, with their results.
 
     Examples:
         >>> shout = parser(lambda reply: reply.text.upper())
@@ -459,7 +459,7 @@ class _Search:
 
 
 def nearly(output: Output, document: str, problem: ValidationError, context: Mapping[str, Any]) -> Parsed[Any] | None:
-    """Correct near misses in the names and values of JSON, and return its value.  Return None if that does not help."""
+    """Correct near misses in the JSON's names and values, and return its value.  Return None if that does not help."""
     if len(document) > MAX_REPAIRED:
         return None
     found = matched(document, lambda right: output.validated(right, context), output.any_schema, problem)

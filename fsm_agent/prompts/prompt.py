@@ -82,7 +82,7 @@ class PromptOptions(PromptValues, total=False):
 
 
 class PromptOverrides(PromptValues, total=False):
-    """The fields of a `Prompt` that can override its files."""
+    """The `Prompt` fields that can override its files."""
 
     output: Any
     parser: Callable[[str], Any] | None
@@ -383,7 +383,7 @@ class Prompt(KnownArguments, Generic[Out]):
         return replace(this, **changes)
 
     def borrowing(self, **changes: Any) -> Prompt:
-        """Return a copy that uses the functions of an agent, for a single call."""
+        """Return a copy that uses an agent's functions, for a single call."""
         return self.extend(**changes).marked(is_borrowed=True)
 
     def for_call(self) -> Prompt[Out]:

@@ -295,8 +295,8 @@ _LISTS = (list, tuple, set, frozenset)
 def prompt_example(kind: Any) -> str:
     """Return an example of a type's values as JSON, for a model that must write a value.
 
-    A field's example is the ``example`` of its `PromptField` or the first of pydantic's ``examples``.  Without these,
-    it is the default, the value in ``kind``, or a value derived from the type, in this order.
+    A field's example is the first of these that exists: the ``example`` of its `PromptField`, the first of pydantic's
+    ``examples``, the default, the value in ``kind``, and a value derived from the type.
 
     Args:
         kind: A type, or a value that completes the example.

@@ -304,7 +304,7 @@ class _DialogInTurns:
 
     @property
     def uses_computer(self) -> bool:
-        """Whether the dialog has calls of a computer toolset."""
+        """Whether the dialog has calls to a computer toolset."""
         return COMPUTER in self._toolsets.values()
 
     def system(self, words: str | None = None) -> str | list[Block] | None:
@@ -376,7 +376,7 @@ class _DialogInTurns:
         return {**block, "content": [*texts, *[self._media(part) for part in result.attachments]]}
 
     def _beside(self, result: FunctionResult, block: Block) -> Iterator[Block]:
-        """Yield the attachments of an error result, which cannot hold them."""
+        """Yield the attachments from an error result, which cannot hold them."""
         if result.attachments:
             yield {"type": "text", "text": announced(result, block["tool_use_id"])}
             yield from [self._media(part) for part in result.attachments]

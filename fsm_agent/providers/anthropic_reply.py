@@ -26,7 +26,7 @@ WIRE = "anthropic"
 # An `Opaque` with this key is not a block.  It holds extra fields for the next part's block (signature, citations,
 # caller) or, with the value "request", fields that the next request must repeat.
 ADDS_TO = "adds_to"
-# The key that marks calls of a toolset, and their results.  No request declares a toolset's functions.  A computer's
+# The key that marks calls to a toolset, and their results.  No request declares a toolset's functions.  A computer's
 # toolset is named "computer".  According to the types in SDK 2.12 (November 2026).
 TOOLSET = "toolset_name"
 
@@ -97,7 +97,7 @@ class _Block:
 
 
 class AnthropicDecoder(Decoder):
-    """Decodes a complete message, or the events of a stream."""
+    """Decodes a complete message, or the events in a stream."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         super().__init__(headers)

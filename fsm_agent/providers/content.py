@@ -74,7 +74,7 @@ def in_words(document: Document) -> str | None:
 
 
 def announced(result: FunctionResult, call_id: str | None) -> str:
-    """Return the sentence that introduces the attachments of a result when they are sent outside the result."""
+    """Return the sentence that introduces a result's attachments when they are sent outside the result."""
     call = f" (call {call_id})" if call_id else ""
     return f"What {result.name}{call} returned beside its text:"
 
@@ -189,7 +189,7 @@ def set_options(tool: HostedTool, *supported: str, type_: str, wire: str) -> dic
 
 
 def location(area: UserLocation) -> dict[str, str]:
-    """Return the known parts of a location.  All wire formats use the same names."""
+    """Return the known parts of a location.  All wire formats use the same names for them."""
     named = {"country": area.country, "region": area.region, "city": area.city, "timezone": area.timezone}
     return {name: value for name, value in named.items() if value is not None}
 

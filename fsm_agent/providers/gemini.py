@@ -59,7 +59,7 @@ _COLLECTIONS = ("models/", "tunedModels/", "publishers/", "projects/", "endpoint
 _ACCESS_TOKEN = "ya29."  # the prefix of Google's OAuth tokens, which Vertex AI takes
 # https://ai.google.dev/gemini-api/docs/openai#thinking (2026-11)
 BUDGETS = {"minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
-# Gemini 3 requires a signature on the first call of each step.  This one is for calls that Gemini did not make:
+# Gemini 3 requires a signature on the first call in each step.  This one is for calls that Gemini did not make:
 # "skip_thought_signature_validator", https://ai.google.dev/gemini-api/docs/thought-signatures (2026-11).
 UNSIGNED = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
 # https://ai.google.dev/gemini-api/docs/image-understanding (2026-11)
@@ -229,8 +229,8 @@ def _thinking(effort: str | None, model: str, profile: GeminiProfile) -> dict[st
 class _DialogInContents:
     """Encodes a dialog as a system instruction, and user and model turns.
 
-    The results of one round of functions form one turn, as Gemini requires.  Media that a result cannot hold follow in
-    another turn.
+    The results from one round of functions form one turn, as Gemini requires.  Media that a result cannot hold follow
+    in another turn.
     """
 
     def __init__(self, model: str, profile: GeminiProfile) -> None:

@@ -164,7 +164,7 @@ class _Call:
 
 
 class GeminiDecoder(Decoder):
-    """Decodes a complete response, or the chunks of a stream.
+    """Decodes a complete response, or the chunks in a stream.
 
     Only the first candidate is read.  More may follow a finish reason, because some models and gateways send
     ``"finishReason": "STOP"`` and the usage with every chunk.  Sources: https://github.com/BerriAI/litellm/issues/2195

@@ -141,7 +141,7 @@ class _Call:
 
 
 class ArrivingCalls:
-    """The function calls of a reply, in the order in which their names arrived."""
+    """The function calls in a reply, in the order in which their names arrived."""
 
     def __init__(self) -> None:
         self._calls: list[_Call] = []
@@ -239,7 +239,7 @@ def _is_object(text: str) -> bool:
 
 
 class ChatDecoder(Decoder):
-    """Decodes a complete response, or the chunks of a stream.
+    """Decodes a complete response, or the chunks in a stream.
 
     Only the first choice is read.  A stream is complete at its ``[DONE]``, because some services send no finish reason.
     It is also complete at a finish reason, because then at most the usage is missing, and a retry would cost as much
@@ -428,7 +428,7 @@ class ChatDecoder(Decoder):
             self._deltas.append(TextDelta(text) if self._text_kind is Text else ReasoningDelta(text))
 
     def _take_content(self, content: Any) -> None:
-        """Read content: a text, parts of several types (Mistral), or a parsed JSON answer (Cloudflare)."""
+        """Read content: text, parts of several types (Mistral), or a parsed JSON answer (Cloudflare)."""
         if isinstance(content, str):
             self._add_words(content)
             return

@@ -60,7 +60,7 @@ _ENDS = {
 
 
 def item_parts(item: Mapping[str, Any], *, has_answer: bool = False) -> Iterator[Part]:
-    """Yield an item as parts of a message.
+    """Yield an item as message parts.
 
     A message item's text is reasoning if another item is the answer.
     """
@@ -266,7 +266,7 @@ def _free(item: ArrivingItem | None) -> ArrivingItem | None:
 
 
 class ResponsesDecoder(Decoder):
-    """Decodes a complete response, or the events of a stream."""
+    """Decodes a complete response, or the events in a stream."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         super().__init__(headers)

@@ -37,8 +37,8 @@ class AiSdk(ProtocolTranslator):
     """Translates events into chunks of the AI SDK.
 
     Text and reasoning become ``text-*`` and ``reasoning-*`` chunks, and functions become dynamic ``tool-*`` chunks.
-    Other events become data: ``data-progress``, ``data-output`` for typed output as it arrives, ``data-state`` for the
-    states of a flow, and ``data-inside`` for nested agents.  The client does not keep ``data-inside``.
+    Other events become data: ``data-progress``, ``data-output`` for typed output as it arrives, ``data-state`` for a
+    flow's states, and ``data-inside`` for nested agents.  The client does not keep ``data-inside``.
 
     A question becomes a ``tool-approval-request`` or ``data-question``.  A ``data-answer`` part answers both, and may
     have edited ``arguments``.  After a reload, the client requests ``GET …/{id}/stream``: respond with status 204 if

@@ -61,7 +61,7 @@ class OriginCheck:
 
     Args:
         app: The application to protect.
-        hosts: The host names of the service, without a port.  None allows any name, for services whose proxy checks it.
+        hosts: The service's host names, without a port.  None allows any name, for services whose proxy checks it.
         origins: The origins of the pages, such as ``https://ops.example.com``.  If empty, the Host of each request
             determines its origin.
         forms: Whether the pages send forms.  Because any site can send a form, every request that changes something

@@ -75,8 +75,8 @@ def serve(
         hosts: The host names of the service.  None allows any name if ``user`` is given, and otherwise only names for
             this machine.
         task: Converts a message to the task, or to the data of a flow.  The default is described in `RunFollower.take`.
-        deps: The ``deps`` in the `Context` of functions: a value, or a function of (agent, extra, user) that returns
-            the value for each run.  ``user`` is the user who began the run.
+        deps: The ``deps`` in the `Context` of functions: a value, or a function that takes (agent, extra, user) and
+            returns the value for each run.  ``user`` is the user who began the run.
         at_once: The maximum number of active runs per user, across all processes.  Further runs are refused.
         options: Further options for `RunFollower`.
 

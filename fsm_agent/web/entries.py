@@ -292,7 +292,7 @@ def _numbered(a: RunHistory, b: RunHistory, after: int, until: int) -> list[Row]
 
 
 def _align(a: RunHistory, b: RunHistory, after: int, until: int) -> Iterator[Row]:
-    """Yield the entries of both runs in order.  Entries with the same key share a row."""
+    """Yield the entries in both runs in order.  Entries with the same key share a row."""
     ones, others = a.entries[after:until], b.entries[after:until]
     items, other_items = tell_entries(a, after, until), tell_entries(b, after, until)
     matcher = SequenceMatcher(None, _labels(a, after, until), _labels(b, after, until), autojunk=False)

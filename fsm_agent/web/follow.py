@@ -56,8 +56,8 @@ class RunFollower:
         drives: Whether runs are driven here.  If False, a `Worker` drives them.
         service: The name by which the service finds its runs after a crash, and in its other processes.  Two services
             with the same agent and store but different ``deps`` need different names.
-        deps: The ``deps`` in the `Context` of functions: a value for all runs, or a function of (agent, extra, user)
-            that returns the value for each run.  With ``drives=False``, the worker's deps are used.
+        deps: The ``deps`` in the `Context` of functions: a value for all runs, or a function that takes (agent, extra,
+            user) and returns the value for each run.  With ``drives=False``, the worker's deps are used.
         options: Further options for `Agent.resume`, for each run.
 
     Attributes:
@@ -144,7 +144,7 @@ class RunFollower:
         return run
 
     async def answer(self, run: str, answers: Any, *, by: str = "") -> int:
-        """Answer the questions of a run and continue it.  Return the number of steps that the run had taken before.
+        """Answer a run's questions and continue it.  Return the number of steps that the run had taken before.
 
         Args:
             run: The name of the run.
@@ -226,7 +226,7 @@ class RunFollower:
         self._start(run)
 
     async def follow(self, run: str, *, after: int = 0, to_end: bool = False) -> AsyncGenerator[Item]:
-        """Yield the events of a run after its first ``after`` steps, each with the number of steps so far.
+        """Yield a run's events after its first ``after`` steps, each with the number of steps so far.
 
         The last event is `Done`, or `Suspended` if the run waits for a person.  If the follower is closed, the stream
         just ends.  Past events are steps, complete replies and function results.  New events include pieces of replies.

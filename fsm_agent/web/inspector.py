@@ -516,7 +516,7 @@ def _number(request: Request, name: str, default: int) -> int:
 
 
 async def _form(request: Request) -> Mapping[str, str] | None:
-    """Return the fields of a form, or None if the body is too large or not a form."""
+    """Return a form's fields, or None if the body is too large or not a form."""
     body = await read_body(request, MOST_BODY)
     if len(body) > MOST_BODY:
         return None

@@ -358,7 +358,7 @@ async def sse(
 ) -> AsyncGenerator[str]:
     r"""Yield the translated events of a run as server-sent events.  Each event's id is the number of steps so far.
 
-    Errors become events of the protocol.  An unexpected error is sent without details.
+    Errors become events in the protocol.  An unexpected error is sent without details.
 
     Args:
         items: The iterator from `RunFollower.follow`.  It is closed when the client disconnects.

@@ -125,7 +125,7 @@ def _bounded(request: Request) -> Settings:
 
 
 def _answered(plain: Request) -> Making:
-    """Answer from the results of functions, in the model's words if they contain the results."""
+    """Answer from function results, in the model's words if these contain the results."""
     message = plain.messages[-1]
     results = [part for part in message.parts if isinstance(part, FunctionResult)]
     names = ", ".join([repr(result.name) for result in results])
