@@ -94,10 +94,10 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
     it is an ``Agent[Any, Person]``.  ``Agent[Shop, str](…)`` accepts only functions and approvers that take
     ``Context[Shop]``.
 
-    ``call``, ``acall``, ``stream`` and ``astream`` run the same machine with different drivers.  An agent holds no
-    state of its calls, so many threads and tasks can use it.  ``call("…", after=result)`` continues a dialog, and
-    `conversation` keeps a dialog in the store.  Agents are immutable: ``agent.changed(model=Script(…))`` returns a
-    variant, for example for a test, and ``call("…", model="provider:model")`` uses another model for one call.
+    ``call``, ``acall``, ``stream`` and ``astream`` run the same machine with different drivers.  An agent holds no call
+    state, so many threads and tasks can use it.  ``call("…", after=result)`` continues a dialog, and `conversation`
+    keeps a dialog in the store.  Agents are immutable: ``agent.changed(model=Script(…))`` returns a variant, for
+    example for a test, and ``call("…", model="provider:model")`` uses another model for one call.
 
     Args:
         model: ``"provider:model"``, or a client.
@@ -449,9 +449,9 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         Pass the original prompt, ``args`` and key.  The snapshot contains ``parser_args`` and the model name; values
         that you pass replace them.
 
-        If the prompt has changed, the call's ``prompt_change`` says so and a warning is logged, or an error is raised
-        with ``on_change="error"``.  Trust a document without a key only as far as you trust code; see
-        `fsm_agent.call.restore`.
+        If the prompt has changed, the call's ``prompt_change`` says so and a warning is logged.  With
+        ``on_change="error"``, an error is raised instead.  Trust a document without a key only as far as you trust
+        code; see `fsm_agent.call.restore`.
 
         Raises:
             SnapshotError: If the document is damaged, changed or inconsistent, or belongs to another prompt.

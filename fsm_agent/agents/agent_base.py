@@ -220,8 +220,8 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         agent_type: The name of the class in the registry and in configurations.
         agent_group: The names of the sub-agents, or a mapping from these names to arguments for an `Agent`.  The class
             attributes apply to each of them, except ``output``, ``check`` and ``prompt``.
-        expertise: What the agent can do.  It is the system prompt if no other is given.  With a single sub-agent, this
-            also applies to the sub-agent.
+        expertise: What the agent can do.  It is the system prompt if no other is given.  If there is a single
+            sub-agent, the expertise also applies to it.
         description: A short form of the expertise, for choosing among agents.  The default is the beginning of the
             expertise.
         capabilities: What the agent can do, as a list.

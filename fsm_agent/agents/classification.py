@@ -55,8 +55,8 @@ class Classification(Generic[Label]):
         label: The most likely class.  If several are equally likely, the first in the list wins.
         probabilities: The probability of each class.  They add up to 1.
         coverage: The probability that the answer is any of the classes, in any spelling.
-        is_calibrated: Whether the probabilities come from log probabilities.  If not, the class in the answer has the
-            probability 1.
+        is_calibrated: Whether the probabilities come from log probabilities.  If not, the class named in the answer has
+            the probability 1.
         missing: The classes without a reported log probability.
         raw: The probabilities as reported, before they were scaled to add up to 1.
         floor: An upper bound on the raw probability of a missing class.
@@ -453,7 +453,7 @@ class ClassificationRequest:
     ) -> Generator[Ask, Result, tuple[Scores, list[Result]]]:
         """Divide the probability of prefixes that several classes share.
 
-        To divide a large probability, the model is asked again.  A small probability is divided equally.
+        To divide a large probability, the model is asked again.  A small one is divided equally.
         """
         names = ClassNames([*scores.masses])
         masses = dict(scores.masses)

@@ -128,7 +128,7 @@ def handoff(
     """Return a function that a model calls to hand the dialog over to another agent.
 
     From then on, the other agent governs the dialog with its system prompt, functions, model and limits.  Its answer is
-    the answer of the call.  It also answers the next turns of the conversation, until it hands the dialog over itself.
+    the call's answer.  It also answers the next turns of the conversation, until it hands the dialog over itself.
 
     The call enters the state ``HandedOver``, and reports the agent's events as `Inside` events.  Other functions in the
     same reply run first.  If a reply has several handoffs, the first allowed one is taken, and the others get a refusal

@@ -8,7 +8,7 @@ A method with a second parameter also receives the current record of the event's
 default, or be named ``record``, or be annotated with a record type.
 
 A hook that must tell calls apart has a method ``of_call`` and receives no events itself.  At the first event of each
-call, ``of_call`` is called with a `Where`.  It returns the hook for this call's events, or None.
+call, ``of_call`` is called with a `Where`.  The method returns the hook for this call's events, or None.
 """
 
 from __future__ import annotations

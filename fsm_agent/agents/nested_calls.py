@@ -146,7 +146,7 @@ def call_inside(runnable: Runnable, task: Any, options: Mapping[str, Any], aroun
 
     Raises:
         UsageError: If the process waits for a person.
-        Aborted: If it is unknown whether an inner function that must not run twice ran.
+        Aborted: If it is unknown whether an inner function that must not run twice has run.
     """
     around.check()
     one = _Inside(runnable, task, options, around)

@@ -83,8 +83,8 @@ class RunHandle(Generic[Result]):
 
         Raises:
             TimeoutError: If the run has not ended in time.
-            CallFailed: If the run ended without an output.  For a flow, `FlowFailed`.
-            CallSuspended: If the run waits for a person; use `answer`.  For a flow, `FlowSuspended`.
+            CallFailed: If the run ended without an output.  A flow raises `FlowFailed`.
+            CallSuspended: If the run waits for a person; use `answer`.  A flow raises `FlowSuspended`.
             RunUnknown: If the run was deleted.
             ReplayError: If the run is stuck because the code of its workers has changed and now takes different steps.
             JournalError: If the journal is damaged, foreign or forged.
@@ -121,14 +121,14 @@ class RunHandle(Generic[Result]):
 
         A journal contains steps, complete replies, function results and changes to the dialog: `Stepped`,
         `ReplyCompleted`, `FunctionEnded`, `HistoryChanged`, and `Inside` with one of these.  Only the driver's own
-        stream has deltas, starts, progress and durations.  If the run waits for a person, the last event is
+        stream contains deltas, starts, progress and durations.  If the run waits for a person, the last event is
         `Suspended`.
 
         If the code has changed too much to reproduce some events, a message is logged and these events are read from
         the journal.  They include steps, replies and results, but no changes to the dialog.
 
         Raises:
-            CallFailed: If the run ended without an output.  It is raised after `Done`.  For a flow, `FlowFailed`.
+            CallFailed: If the run ended without an output.  It is raised after `Done`.  A flow raises `FlowFailed`.
             RunUnknown: If the run was deleted.
             ReplayError: If the code has changed since the run last rested, and now takes different steps.  It is raised
                 at the end.

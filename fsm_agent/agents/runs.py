@@ -313,9 +313,9 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             parser_args: See `Agent.call`.
             deps: See `Agent.call`.
             model: See `Agent.call`.
-            prompt: The prompt of the task, if the task had its own prompt.
+            prompt: The task's prompt, if the task had one of its own.
             on_change: What to do if the prompt has changed since the run began.  ``"report"`` logs the change and sets
-                the result's ``prompt_change``.  ``"error"`` raises and leaves the run unchanged.
+                the result's ``prompt_change``.  ``"error"`` raises an error and leaves the run unchanged.
 
         Raises:
             PromptChanged: If the prompt has changed and ``on_change`` is ``"error"``.
@@ -464,7 +464,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     ) -> str:
         """Create a new run that continues from a step of a stored run, and return the new run's name.
 
-        ``resume(name)`` drives the fork.  The agent that resumes the fork needs the same name, but may have another
+        ``resume(name)`` drives the fork.  The agent that does this needs the same name, but may have another
         model or other functions.  Earlier steps are not repeated; later steps run again.  The fork of a turn does not
         belong to a conversation.
 
