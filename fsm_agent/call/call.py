@@ -478,7 +478,8 @@ class AgentCall(Process, Generic[Out]):
         """Return the result of the call.
 
         Raises:
-            CallFailed: If the call ended without an output.  The cause is the error of the provider or parser, if any.
+            CallFailed: If the call ended without an output.  The cause is the error from the provider or parser, if
+                any.
             CallSuspended: If the call has not ended and waits for an answer.
         """
         return result_of(self)

@@ -144,9 +144,9 @@ class Journal:
 
     Args:
         first: The record of the process in its current state.
-        run: The name of the run in a store, or ``""`` without a store.
+        run: The name of the run in a store, or ``""`` if there is no store.
         header: The first line of the stored journal.
-        chain: The digests so far, or None if nothing is written yet.
+        chain: The digests so far, or None if nothing has been written yet.
 
     Attributes:
         is_lasting: True if another OS process may read the lines.  Each outcome is then checked by reading it back.

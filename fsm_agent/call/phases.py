@@ -28,7 +28,7 @@ class PhaseRule(Value, frozen=True):
         phase: The name of the phase.
         any_of: The functions that are signs of the phase: names, regular expressions that match a whole name, or
             predicates on a settled `FunctionCall`.
-        after: The rule applies only after one of these phases.  If empty, it applies from the start.
+        after: The rule applies only after one of these phases.  If there are none, it applies from the start.
         min_count: How many of the latest calls must be signs of this phase; None means more than half.
         only_success: Whether failed functions are ignored.
 

@@ -439,7 +439,7 @@ class Process(ABC):
                 ``"warm/"`` stands for the ``""`` of the child ``warm``.  If the key is the name of a child, the child
                 is discarded, and the outcome replaces its end.
             outcome: The outcome.  Its ``kind`` is the trigger.  An outcome without ``at_s`` gets the time of the last
-                step, so that later states of a flow may have no time left.  `FlowRun.give` uses the current time.
+                step, so later states of a flow may have no time left.  `FlowRun.give` uses the current time.
 
         Raises:
             OutcomeError: If no effect has this key, or the effect does not accept this outcome.
@@ -478,7 +478,7 @@ class Process(ABC):
         return self.decode_own(key, document) if inner is None else inner.decode(rest, document)
 
     def _inner(self, key: str) -> tuple[Process | None, str]:
-        """Return the child that a key belongs to, or None for the process itself, and the rest of the key."""
+        """Return ``(child, rest)``: the child that a key belongs to, if any, and the rest of the key."""
         name, is_inside, rest = key.partition(SEPARATOR)
         if not is_inside:
             return None, key
@@ -552,7 +552,7 @@ class Process(ABC):
             driver.wake()
 
     def read_event(self, key: str, outcome: Any) -> tuple[str, Any, Any, Any]:
-        """Return the trigger of an outcome, and the three arguments of the guards.  The process does not change."""
+        """Return the trigger of an outcome, and the three arguments for the guards.  The process does not change."""
         if key and key not in self.record.children:
             self._check(key, outcome)
         return outcome.kind, self.record, outcome, self

@@ -116,7 +116,7 @@ def is_within(used: int, limit: int | None) -> bool:
 
 
 class State(StrEnum):
-    """A state of an agent call, in which it waits for something or has ended.  The value is the name shown to people.
+    """A state of an agent call, in which the call waits for something or has ended.  Its value is shown to people.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")
@@ -420,7 +420,7 @@ class ProcessRecord(Written):
     A record that was read from JSON holds only an outline until its process is made.
 
     Args:
-        record: The process's own record, or the outline.  Other attributes are looked up there.
+        record: The process's own record, or the outline.  Attributes that this object lacks are looked up there.
         write: Returns the record as JSON.  Pass None with a ``document``.
         document: The record as JSON.
     """

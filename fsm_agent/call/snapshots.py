@@ -190,7 +190,7 @@ def calls_in(process: Process) -> Iterator[tuple[str, AgentCall[Any]]]:
 
 
 def lost_approval(process: Process) -> str | None:
-    """Return why the code cannot run an approved function call, or None if it can run all of them."""
+    """Return why the code cannot run one of the approved function calls, or None if it can run them all."""
     for path, call in calls_in(process):
         approved = approved_keys(call.record) if call.record.round else ()
         begun = call.record.in_doubt if approved else ()  # these may have run, and a question about them is open

@@ -24,9 +24,9 @@ requested.  Calls that did not run get a result, too, so the dialog can be sent 
 round limit is reached, or the last function is used up, no more functions are offered, and requests end with the final
 prompt, which is not in the dialog.  `Limits.on_limit` may end the call instead.
 
-An answer may come as the arguments of a function (`Output.function`).  A reply that calls only this function is a final
-reply, and the call gets a result, so that the dialog can be sent.  If the reply calls other functions as well, they run
-first, and the answer is not read.
+An answer may come as the arguments to a function (`Output.function`).  A reply that calls only this function is a final
+reply, and the function call gets a result, so that the dialog can be sent.  If the reply calls other functions as well,
+they run first, and the answer is not read.
 
 If the agent has a check, an answer that the parser accepts waits for it.  A refusal by the check is treated as a parse
 error.  Until the verdict, only the record's reply holds the answer.  An output from `stop_when` is not checked.
