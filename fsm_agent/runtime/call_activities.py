@@ -454,7 +454,7 @@ class FunctionActivity(Activity):
         return await run_function(self.run, self.place) or self._outcome_while_waiting()
 
     def _outcome_while_waiting(self) -> Interrupted | None:
-        """Return the outcome of a function that waits for a run it has begun, or None if it is run again later."""
+        """Return the outcome of a function that waits for a run it has begun, or None if it will run again later."""
         # A function that must not run twice is in doubt, because it is unknown what it did before it waited.
         return Interrupted(at_s=self.environment.clock.now()) if self.effect.is_once else None
 

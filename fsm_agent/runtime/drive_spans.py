@@ -189,8 +189,8 @@ class SpanProbe:
     def measure(self, facts: Facts, found: Facts, error: str, duration_s: float) -> None:
         """Record the metrics of an operation that has ended.
 
-        ``facts`` are the attributes known at its beginning, ``found`` the attributes of its outcome, and ``error`` is
-        the type of its error or "".
+        ``facts`` are the attributes known at its beginning, ``found`` are those of its outcome, and ``error`` is the
+        type of its error or "".
         """
         if names.OPERATION not in facts:
             return

@@ -576,7 +576,7 @@ class Driver(ABC):
         return max(0.0, until_s - self.environment.clock.now())
 
     def _check_timeout(self, activity: Activity) -> None:
-        """Put a timeout into the inbox if the activity has exceeded its limit, because the driver may never wait."""
+        """Put a timeout into the inbox if the activity has exceeded its limit, since the driver might never wait."""
         limit_s = activity.timeout_s
         if limit_s is not None and time.monotonic() >= activity.since_s + limit_s:
             self.inbox.append((activity, None, TIMED_OUT))

@@ -1,4 +1,4 @@
-"""Daemon threads for plain code, and the event loop in a daemon thread in which sync calls run async code.
+"""Daemon threads for plain code, and an event loop in a daemon thread, in which sync calls run async code.
 
 Python cannot end a thread, but the `Abort` of a `ThreadTask` ends its waits for agents, clients and the clock.
 
@@ -65,8 +65,8 @@ class Abort:
     def add(self, wake: Callable[[], object]) -> None:
         """Call ``wake`` when the switch is set, or at once if it is set already.
 
-        The call may come from another thread while it holds a lock.  So ``wake`` must be quick, must not raise, and
-        must not call `add` or `discard`.
+        The call may come from another thread while that thread holds a lock.  So ``wake`` must be quick, must not
+        raise, and must not call `add` or `discard`.
         """
         with self._lock:
             self._wakers.add(wake)

@@ -55,8 +55,8 @@ class InnerCalls:
     Attributes:
         posts: The answers to questions of the inner runs, by the keys of the questions in the outer run.
         used_posts: The answers that have been taken.
-        waits: What the inner runs wait for.  Until they have it, nothing that the function returns or raises is an
-            outcome.
+        waits: What the inner runs wait for.  Until they have it, nothing that the function returns or raises counts as
+            an outcome.
         is_left: True if the driver no longer waits for the function.
         is_over: True if the function will not be run again.
     """
@@ -354,7 +354,7 @@ async def _ended(run: FunctionExecution, place: Place) -> Ended:
 def _attempt(run: FunctionExecution) -> Ended | float | Awaitable[Any]:
     """Call a plain function with its middleware, in any thread.
 
-    Return the outcome, the seconds until the next attempt, or an awaitable of the function's value.
+    Return the outcome, the seconds until the next attempt, or an awaitable for the function's value.
     """
     try:
         value = run.invoke(run.effect.call) if run.is_plain else _call_through_middleware(run)

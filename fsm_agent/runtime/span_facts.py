@@ -217,7 +217,7 @@ def _messages_json(messages: Iterable[Message], **more: str) -> str:
 
 
 def _parts(message: Message) -> list[dict[str, Any]]:
-    """Return the parts of a message in the format of the conventions, without the contents of files."""
+    """Return the parts of a message in the format that the conventions define, without the contents of files."""
     found: list[dict[str, Any]] = []
     for part in message.parts:
         match part:
