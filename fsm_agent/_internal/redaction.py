@@ -161,7 +161,7 @@ class Secrets:
         return _KEY.sub(MASK, text)
 
     def mask_json(self, text: str) -> str:
-        """Return a JSON document with secrets in its strings and numbers masked.  The result is JSON.
+        """Return a JSON document with the secrets in its strings and numbers masked.  The result is valid JSON.
 
         Raises:
             RecursionError: If the document is nested too deeply.

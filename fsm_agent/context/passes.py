@@ -425,7 +425,7 @@ def _once(messages: Sequence[Message], record: CallRecord | None, memo: Memo) ->
 
 
 def mask(keep_rounds: int = 2, min_tokens: int = 500) -> Pass:
-    """Return a pass that replaces old, long results of functions with a note.  Errors are always shown.
+    """Return a pass that replaces old, long function results with a note.  Errors are always shown.
 
     A result is masked when its round is no longer among the newest ``keep_rounds``, or was released.  A function
     releases rounds with `Context.release`, and a model with `context_release`.  Results from before the call are not

@@ -1,7 +1,7 @@
 """The context of a running function: its deps, and its access to the agent call.
 
 Deps are a value, or a function of (agent, extra, user) that makes the value for one run.  The arguments are the name of
-the run's agent or flow, the run's ``extra``, and the user who asked, the run's ``by``.  A class is refused.  Any other
+the run's agent or flow, the run's ``extra``, and the user who asked (the run's ``by``).  A class is refused.  Any other
 object is a value, even a callable one.  To use a function as the value, pass a function that returns it.
 """
 
@@ -199,7 +199,7 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
         agent_call_id: The id of the agent call, which is also the name of its run.  Inside a flow, it is the name of
             the flow's run.
         depth: The number of agent calls around this one; 0 if no function started it.
-        attempt: The number of this run of the call, from 1; more than 1 after a retry.
+        attempt: Which attempt at the function call this is, counted from 1; more than 1 after a retry.
         emit: Reports progress to observers.  The model does not see it.
         is_cancelled: Returns whether the agent call is being stopped.  A long-running function should check this now
             and then.
@@ -258,8 +258,8 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
         belongs to the outer run.
 
         The ``usage_by_agent`` of the outer call lists the inner call's tokens under the function's key, such as
-        ``run:1.0``, even if the inner call fails.  They are missing if the outer call is cancelled before the inner
-        call ends.
+        ``run:1.0``, even if the inner call fails.  The tokens are missing if the outer call is cancelled before the
+        inner call ends.
 
         In a coroutine function, use `acall`.  In a context that was made by hand, this is ``agent.call``.
 

@@ -321,7 +321,7 @@ def _scalar(schema: Mapping[str, Any], kind: Any) -> Core:
 
 
 def _bounded(plain: dict[str, Any], schema: Mapping[str, Any], names: Mapping[str, str]) -> Core:
-    """Return the schema with its bounds, or without them if pydantic refuses them, such as a look-around pattern."""
+    """Return the schema with its bounds, or without them if pydantic refuses one, such as a look-around pattern."""
     bounds = {name: schema[key] for key, name in names.items() if key in schema}
     if plain["type"] == "int":  # pydantic accepts whole bounds only
         try:

@@ -171,7 +171,7 @@ class PartialOutput(Value, frozen=True):
 
 
 class RequestStarted(Value, frozen=True):
-    """A request is sent to the model.  ``number`` counts the call's requests, ``messages`` the request's messages.
+    """A request is sent to the model.  ``number`` counts the call's requests, and ``messages`` this request's messages.
 
     Examples:
         >>> events = Agent(Script("Hi.")).stream("Hello")
@@ -450,7 +450,7 @@ class Inside(Value, frozen=True):
 
 
 class Where(Value, frozen=True):
-    """Identifies a call or a run of a flow.  It is the argument of a shared hook's ``of_call``.
+    """Identifies a call or a run of a flow.  It is the argument to a shared hook's ``of_call``.
 
     Examples:
         >>> Where(call="c1", agent="shop").agent
