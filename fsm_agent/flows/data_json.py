@@ -33,7 +33,7 @@ _PLAIN = frozenset({"default", "metadata", "config", "expected", "serialization"
 _LEAVES = frozenset({str, int, float, bool, bytes, type(None)})  # types without parts that equality ignores
 _EXACT = {"str", "int", "float", "bool", "none", "enum", "literal", "nullable", "union", "tuple"}
 _EXACT |= {"dataclass", "dataclass-args", "dataclass-field"}  # kinds of schemas whose equal values are the same
-# The values of the type `Any`, while data are checked.  The context of pydantic belongs to the validators of users.
+# The values of the type `Any`, while data are checked.  Pydantic's context belongs to users' validators.
 _HELD: ContextVar[list[Any] | None] = ContextVar("held", default=None)
 _WHOLE = "the value"
 _HEAD = "Pydantic serializer warnings:"  # above what is found

@@ -62,7 +62,7 @@ class WaitOptions(StateOptions[D], Generic[D], total=False):
 
     Attributes:
         early: Whether answers that come before the state is entered are kept.  On entry, the state takes the oldest
-            answer.  A run keeps at most `FlowLimits.inbox` of them.
+            answer.  A run keeps at most `FlowLimits.inbox` of these answers.
     """
 
     early: bool

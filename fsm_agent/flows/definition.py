@@ -1,6 +1,6 @@
 """The definition of a flow: its states, its table with its machine, and its data.  Nothing here runs."""
 
-# The annotations are evaluated, not kept as texts: dataclasses copy them into the `__init__` of each subclass, where
+# The annotations are evaluated, not kept as strings: dataclasses copy them into the `__init__` of each subclass, where
 # the names of this module are unknown.
 
 import hashlib

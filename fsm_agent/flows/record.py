@@ -178,7 +178,7 @@ class FlowRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
     extra: Mapping[str, Any] = field(default_factory=dict)  # JSON data of the caller, which the package does not read
     by: str = ""  # the user who asked; empty: unknown
     steps: int = 0  # states that were entered
-    former_names: tuple[str, ...] = ()  # names of the current step in older versions; its question may have them
+    former_names: tuple[str, ...] = ()  # names of the current step in older versions; its question may use them
     upgraded_from: int = 0  # the oldest version of the record, for early answers; 0: never upgraded
     inbox: Mapping[str, tuple[Returned, ...]] = field(default_factory=dict)  # early answers by state, the oldest first
     entered_at_s: float = 0.0  # Unix time

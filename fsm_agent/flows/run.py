@@ -257,8 +257,8 @@ class FlowRun(FlowProcess, Generic[D]):
         # and two drivers could take two answers in different orders.
         while True:
             trigger, answer, detail, state_result = self._read_outcome(key, outcome)
-            # The clock of another machine may be behind.  A state that seems to be left before it was entered would
-            # have a time below zero in traces, and a timer that counts from the past.
+            # The clock of another machine may be behind.  A state that seemed to be left before it was entered would
+            # have a negative time in traces, and its timer would count from the past.
             at_s = max(outcome.at_s, r.entered_at_s)
             rule = self.rule_for(r, trigger) if trigger in ENDS else ""
             moved = self.take_row(r, trigger, answer, key, at_s, steps, detail)
@@ -557,7 +557,7 @@ class FlowResult(JsonResult, Generic[D]):
 
     @property
     def trace(self) -> Vector[Stepped]:
-        """The steps of the flow, without the steps of its agent calls."""
+        """The steps of the flow, without those of its agent calls."""
         return self.record.trace
 
     def to_dict(self) -> dict[str, Any]:

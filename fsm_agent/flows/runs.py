@@ -392,7 +392,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         """Create a new run that continues from a step of a stored run, and return the new run's name.
 
         The fork waits for what the run waited for at this step.  ``resume(name)`` continues it, or a worker does once a
-        question is answered or a timer ends.  Earlier steps are not repeated.  Later steps run again, with other
+        question is answered or a timer ends.  Earlier steps are not repeated.  Later steps run again, with new
         idempotency keys.
 
         Args:

@@ -237,7 +237,7 @@ class CallState(_Failing[D, A]):
         self.words = (
             f"role {agent}" if isinstance(agent, str) else f"agent {getattr(agent, 'name', '') or 'by the data'}"
         )
-        self._typed = WeakKeyDictionary[Prompt[Any], Prompt[Any]]()  # by prompt of a task: with the output of the state
+        self._typed = WeakKeyDictionary[Prompt[Any], Prompt[Any]]()  # by task prompt: with the state's output
 
     def _types_of_answers(self, name: str, types: Sequence[Any]) -> AnswerTypes:
         return AnswerTypes(name, types)

@@ -261,7 +261,7 @@ class Reject:
 
 @dataclass(frozen=True)
 class Supply:
-    """A person gives the output of the step that failed.
+    """A person supplies the output of the failed step.
 
     Examples:
         >>> Supply("the facts, by hand").output
