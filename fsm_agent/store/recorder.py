@@ -204,7 +204,7 @@ class StoreRecorder:
         RENEWER.drop(self)
         if self.lost is None or driver is None:
             return
-        # The functions of these entries have run, but the entries can no longer be written.  Their results are posted,
+        # The functions in these entries have run, but the entries can no longer be written.  Their results are posted,
         # so that the new holder does not run the functions a second time.
         for entry in self._journal.since(self._n):
             if entry.key in driver.begun and entry.key not in self._late:

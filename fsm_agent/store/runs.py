@@ -342,8 +342,8 @@ class Runs:
     def health(self) -> RunsHealth:
         """Count the runs that are due, held, stuck or waiting for an answer.
 
-        The result also says how long the oldest due run has waited.  If a run has been due for a long time, probably no
-        running worker has its agent.
+        The result also says how long the oldest due run has waited.  If a run has been due for a long time, there is
+        probably no running worker with its agent.
 
         Raises:
             StoreError: If the store failed.

@@ -49,12 +49,12 @@ GRACE_S = 5.0  # after a restart of the server, the time in which sessions may r
 _CLOCKS_S = 5.0  # a difference between the clocks of hosts that needs no warning
 _QUIET_S = 1.5  # after this time, one line is logged to say that the server is down
 _LOOK_S = 0.5  # how long to wait for a connection before asking again, as the pool may have stopped trying
-_IDLE_S = 5  # after this time, the server ends the transaction of a frozen or disconnected client, and its locks
+_IDLE_S = 5  # after this time, the server ends the transaction of a frozen or lost client, which frees its locks
 _READS = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _WRITES = "BEGIN ISOLATION LEVEL READ COMMITTED"  # independent of the role's default: see `statements`
 _MAY_PASS = ("08", "25P03", "40", "53", "57P")  # SQLSTATEs: connection, idle, rolled back, resources, shutdown
 _UNDONE = ("25P03", "40001", "40P01")  # the ones after which nothing can have been committed
-# A failure to connect has no SQLSTATE, only a message of libpq or the server.
+# A failure to connect has no SQLSTATE, only a message from libpq or the server.
 _LASTS = re.compile(
     r"authentication failed|no password supplied|pg_hba\.conf|(role|database) .* does not exist|permission denied"
     r"|certificate|not support SSL|sslmode|invalid (\w+ value|port number)|unrecognized configuration parameter",
@@ -65,7 +65,7 @@ _SESSIONS = (  # the sessions that are alive, by their locks; see `Session`
     " AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
 _log = logging.getLogger("fsm_agent")
-# A pool warns of each attempt, twice a second.  Without this, a program that does not set up logging gets these
+# A pool warns about each attempt, twice a second.  Without this, a program that does not set up logging gets these
 # warnings on stderr.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 _Connection: TypeAlias = "psycopg.Connection[Any]"
