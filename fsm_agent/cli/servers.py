@@ -148,7 +148,7 @@ def inspect(
         screen.line(server.url)
         screen.tell("Ctrl-C ends it; the address lets anyone answer questions" if not read_only else "Ctrl-C ends it")
         if not no_browser:
-            # With a browser in the terminal, `open` returns only when the browser ends, which needs the server
+            # With a browser in the terminal, `open` returns only when the browser is closed, and it needs the server
             threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
         with suppress(KeyboardInterrupt):
             server.run()

@@ -325,7 +325,7 @@ class _Warnings(logging.Handler):
         if record.funcName != "log_steps":
             try:
                 self._screen.tell(self.format(record))
-            except Exception:  # as handlers do: who logs is not at fault
+            except Exception:  # as handlers do: the code that logs is not at fault
                 self.handleError(record)
 
 

@@ -116,7 +116,7 @@ def _as_list(over: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _outside(function: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the name and value of each variable outside the function that its code uses."""
+    """Yield the name and value of each outside variable that the function's code uses."""
     function = inspect.unwrap(getattr(function, "__func__", function))
     code = getattr(function, "__code__", None)
     if code is None:

@@ -153,7 +153,7 @@ class Worker:
         self.runs_collector = RunsCollector(self.runs)
         self._looking = threading.Lock()
         self._looks_at_s = 0.0  # monotonic time of the next search for stuck runs
-        self._tried: set[tuple[str, int]] = set()  # stuck runs that were tried, and their numbers of entries
+        self._tried: set[tuple[str, int]] = set()  # stuck runs that were tried, and how many entries each had
 
     @property
     def is_stopping(self) -> bool:
@@ -206,7 +206,7 @@ class Worker:
             end_pruning()
 
     async def arun(self, *, tasks: int = TASKS, once: bool = False) -> int:
-        """Async version of `run`.  A run takes a task instead of a thread, so one OS process can drive a thousand runs.
+        """Async version of `run`.  Each run takes a task, not a thread, so one OS process can drive a thousand runs.
 
         Plain functions run in threads, as with `acall`.  If the task of this call is cancelled, all runs are given back
         at once.
@@ -343,7 +343,8 @@ class Worker:
         if run.agent not in self._agents:
             known = ", ".join(map(repr, self._agents))
             raise UsageError(f"the run {run_id!r}: expected one of {known}, which this worker has, got {run.agent!r}")
-        # An engine may have another clock and call this early, so only a due time of None means that nothing is to do.
+        # An engine may have another clock and call this early, so only a due time of None means that there is nothing
+        # to do.
         return None if run.is_ended or run.due_s is None else self.runs.claims.claim(run_id)
 
     def _claim_stuck(self) -> Lease | None:
