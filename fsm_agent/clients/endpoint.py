@@ -54,7 +54,7 @@ class Endpoint(Value, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def other(self) -> Endpoint | None:
-        """The endpoint for the provider's other wire.  It is made on first use, because few calls need its codec."""
+        """The endpoint for the provider's other wire, made on first use because few calls need its codec."""
         return self.make_other() if self.make_other else None
 
     @cached_property

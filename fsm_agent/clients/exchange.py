@@ -375,7 +375,7 @@ class ResponseReader:
     def finish(self, failure: ProviderError | None) -> Reply:
         """Return the reply, after the last bytes.
 
-        ``failure`` is the error that cut off the bytes, if any.  It is ignored if the reply is complete.
+        ``failure`` is the error that cut off the bytes, if any, and is ignored if the reply is complete.
 
         Raises:
             ProviderError: If the reply is an error, invalid or incomplete.

@@ -43,7 +43,7 @@ class FallbackClient(SyncVerbs):
     A reply's ``served_by`` names the client that it came from.  A stream can fall back only before its first delta.  An
     `OSError` or `httpx.TransportError` counts as a `ProviderError`.  A `UsageError`, for example for a missing key, is
     raised at once.  When all clients fail, the last error is raised.  Its message names the other errors, and it is
-    retryable if any of them is.
+    retryable if any error was.
 
     Args:
         clients: The clients, or models as ``provider:model``, in order.  They are closed when this client is closed.

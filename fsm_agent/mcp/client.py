@@ -136,9 +136,10 @@ _HASH_CHARS = 6
 class MCPServer:
     """A server that speaks the Model Context Protocol.  Its tools are functions: ``Agent(…, functions=[server])``.
 
-    Create one with `stdio` or `http`.  It starts on first use, or at the beginning of a ``with`` or ``async with``
-    block.  It stops at the end of the block, on `close`, when nothing references it, or at the end of the program.  If
-    the server itself ends, it is restarted on next use.  Any number of threads, tasks and event loops may use it.
+    Create one with `stdio` or `http`.  The server starts on first use, or at the beginning of a ``with`` or
+    ``async with`` block.  It stops at the end of the block, on `close`, when nothing references it, or at the end of
+    the program.  If the server itself ends, it is restarted on next use.  Any number of threads, tasks and event loops
+    may use it.
 
     The server's own requests (sampling, elicitation and roots) are refused.
 

@@ -220,7 +220,7 @@ class _Refused(Exception):
 def current_user() -> str:
     """Return the subject of the request's token, or its client id if it has no subject; "" if there is no login.
 
-    The name is for ``deps`` functions and the journal.  It does not decide who may answer: the sealed state includes
+    The name is for ``deps`` functions and the journal, and does not decide who may answer: the sealed state includes
     the client and the issuer.
     """
     token = get_access_token()

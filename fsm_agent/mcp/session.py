@@ -102,7 +102,7 @@ _inherited: list[object] = []  # by a fork; kept, because destructors would clos
 
 
 def background() -> Background:
-    """Return this process's background thread.  It is started on first use."""
+    """Return this process's background thread, which is started on first use."""
     global _current
     with making:
         if _current is None:

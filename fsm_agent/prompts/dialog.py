@@ -264,7 +264,7 @@ class Dialogs(Mapping[str, Dialog]):
         self.forks = origins
 
     def put(self, name: str, dialog: Dialog) -> Dialogs:
-        """Return these dialogs with this one added.  It replaces any dialog with the same name."""
+        """Return these dialogs with this one added, replacing any dialog with the same name."""
         return Dialogs({**self._dialogs, name: dialog}, forks=self.forks)
 
     def fork(self, name: str, new: str, last_n: int | None = None, first_k: int = 1) -> Dialogs:

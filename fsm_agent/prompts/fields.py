@@ -83,14 +83,14 @@ class PromptField(Value, frozen=True, kw_only=True, eq=False):  # or typing take
     those without one.  The ``description``, ``examples`` and ``exclude`` of pydantic's ``Field`` count as well.
 
     Args:
-        description: The meaning of the field.  It labels the field's line, unless ``rename`` is given.  In schemas, it
-            is a comment.
+        description: The meaning of the field.  This text labels the field's line, unless ``rename`` is given.  In
+            schemas, it is a comment.
         rename: The label of the field's line.  Schemas and examples keep the name or alias that pydantic reads.
         skip: Whether to leave the field out of text, schemas and examples.  With a target, only text for that target
             omits it.
         format_with: A function that turns the field's value into text.
         example: A value of the field's type, for examples.
-        image: Whether to show the value as an image.  It may be any source that `Image.of` accepts.
+        image: Whether to show the value as an image.  The value may be any source that `Image.of` accepts.
         target: The target whose text includes the field.  Text for any other target leaves it out, unless another
             `PromptField` names that target.
 

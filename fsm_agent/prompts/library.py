@@ -43,7 +43,7 @@ PROMPTS: Registry[Prompt] = Registry("prompt", PromptError)  # by path
 
 
 def register_prompt(prompt: Prompt, *, overwrite: bool = False) -> Prompt:
-    """Register a prompt under its ``path``, for this process.  It takes precedence over files with the same name.
+    """Register a prompt under its ``path``, for this process.  The prompt takes precedence over files with its name.
 
     Returns:
         The prompt, so that you can register it where you define it.
@@ -81,7 +81,7 @@ class Prompts:
         directory: One or more directories of prompt files; the first one that has the prompt wins.  The default is
             ``prompts`` in the working directory if it contains the root, otherwise the package's own prompts.
         package: The name of a package whose folder ``prompts`` is searched after ``directory``.
-        names: Types and functions that front matter may refer to by name.  It refers to all other objects as
+        names: Types and functions that front matter may refer to by name.  All other objects are referred to as
             ``module:name``.
 
     Raises:

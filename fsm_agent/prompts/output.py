@@ -115,7 +115,7 @@ class Parser(ABC, Generic[T_co]):
 
     @property
     def label(self) -> str:
-        """The parser's name in the fingerprint of a prompt.  It must change when the parser's behavior changes."""
+        """The parser's name in a prompt's fingerprint.  The name must change when the parser's behavior changes."""
         return type(self).__qualname__
 
     def arriving(self, parser_args: Mapping[str, Any]) -> Arriving | None:

@@ -78,7 +78,7 @@ def quoted(text: str, names: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=256)
 def guard_of(names: tuple[str, ...]) -> Callable[[str], str]:
-    """Return the function that quotes tags with these names.  It is always the same object."""
+    """Return the one function object that quotes tags with these names."""
     return lambda text: quoted(text, names)
 
 

@@ -200,7 +200,7 @@ def is_tag(name: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the pattern of start and end tags.  It is linear, because each attempt ends where the next could begin.
+    """Return the pattern for start and end tags.  It is linear, because each attempt ends where the next could begin.
 
     A quote counts only after ``=``.  Quoted text may contain ``<``, but not the start of such a tag.
     """

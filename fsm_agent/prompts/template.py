@@ -385,7 +385,7 @@ class _Gathering:
         self.open: list[str] = []  # the files that led to the current one
 
     def add(self, text: str, file: Path, before: int) -> None:
-        """Check a template, and read the templates that it includes.  It begins after ``before`` lines of its file."""
+        """Check a template that begins after ``before`` lines of its file, and read the templates that it includes."""
         self.open.append(str(file))
         try:
             referred = references(text)

@@ -323,7 +323,7 @@ _RESPONSES_OF_AZURE = Api(
 _CHAT_OF_AZURE = Api(
     codec=CHAT, profile=_OPENAI, models=(*OPENAI_MODELS, ("*istral*", {"max_tokens_name": "max_tokens"}))
 )
-# Recorded.  Its other tools have different options from OpenAI's.
+# From recordings.  The provider's other tools have different options from OpenAI's.
 _RESPONSES_OF_XAI = Api(
     codec=RESPONSES, profile=Profile(reasoning_name="encrypted_content", hosted_tools={"web_search": "web_search"})
 )

