@@ -251,11 +251,10 @@ class CallState(_Failing[D, A]):
         """Return the prompt for a call to this agent.
 
         A task's own prompt takes precedence.  If it asks for plain text and has no parser, it gets the state's output
-        type.  Without one, the agent's prompt is used if its output type is the state's type, else the state's own.
+        type.  If there is none, the agent's prompt is used if its output type is the state's, else the state's own.
 
         Raises:
             FlowError: If the task's prompt has no parser and an output type that is neither text nor the state's.
-
         """
         given = given_prompt(task)
         if given is None:

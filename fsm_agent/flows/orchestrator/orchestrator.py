@@ -104,7 +104,7 @@ class TeamFlow(Flow[Job]):
 def step_flow(
     team: Team, requests: Requests, planner: Agent[Any, Any], validator: Agent[Any, Any], config: OrchestratorConfig
 ) -> tuple[Flow[StepWork], WaitState[StepWork, Accept | Reject]]:
-    """Return the flow of one step, and its state in which a person reviews the output.
+    """Return the flow of one step, and the state in which a person reviews the output.
 
     The flow fills in the intent, asks the agent, validates the output, and lets a person review it.
     """

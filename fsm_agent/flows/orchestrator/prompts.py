@@ -148,7 +148,7 @@ def with_pictures(text: str, seen: Message | None) -> Any:
 
 
 def _seen_by_agent(w: StepWork) -> Message | None:
-    """Return the images of the task for the agent of a step, or None if the intent does not quote the task."""
+    """Return the task's images for the agent of a step, or None if the intent does not quote the task."""
     return w.seen if "task" in placeholders(w.step.intent_template) else None
 
 
