@@ -262,8 +262,8 @@ class Claims:
             lease: The lease.
             factory: How the process is made.
             on_change: What a worker does if the code has changed since the run last rested.  "report" continues.
-                "rest" raises `ReplayError`.  "stop" gives back a run that fails, unchanged.  None if a person resumes
-                the run.
+                "rest" raises `ReplayError`.  "stop" gives back a run that fails, unchanged.  None means that a person
+                resumes the run.
         """
         loaded = self.store.load(lease.run, after=None)
         answers = [signal for signal in loaded.signals if signal.key == STUCK]
@@ -393,7 +393,7 @@ class Claims:
         )
 
     def clock_of(self, factory: ProcessFactory) -> Clock:
-        """Return the clock for a run: the drivers' clock, but not a test's clock if the run outlives the OS process.
+        """Return the drivers' clock, or the system's if theirs belongs to a test and the run outlives the OS process.
 
         Raises:
             UsageError: If a test requires its own clock for this run.

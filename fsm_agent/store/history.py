@@ -217,7 +217,7 @@ class RunHistory(NamedTuple):
         return state in _FINAL
 
     def _is_over(self, process: ProcessView, taken: Mapping[str, Sequence[Move]]) -> bool:
-        """Return whether a nested process has ended by these steps, or the enclosing process has moved on."""
+        """Return whether a nested process has ended after these steps, or the enclosing process has moved on."""
         first, last, around = taken[process.path][0], taken[process.path][-1], taken[process.around]
         if self.is_over(process.path, last.step.to) or (around and self.is_over(process.around, around[-1].step.to)):
             return True
