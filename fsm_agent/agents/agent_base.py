@@ -71,7 +71,7 @@ def build_agent(  # type: ignore[misc]  # a class whose options had these names 
     With a class, type checkers know the methods and constructor options.
 
     Args:
-        config: See `AgentConfig.of`.  With a class, it need not name the kind.
+        config: See `AgentConfig.of`.  With a class, the configuration need not name the kind.
         agent_type: The kind, instead of ``config["agent_type"]``.
         args: Arguments for the constructor of the class, after the configuration.
         options: Configuration keys that replace those in ``config``, and further constructor arguments.  Every class

@@ -1,7 +1,7 @@
 """The class attributes of users' agents: which ones are arguments, and which are refused.
 
-A silently ignored attribute could be an approver that is never asked.  Therefore an attribute that looks like an agent
-argument must be one, otherwise the class statement fails.  All other attributes belong to the class.
+A silently ignored attribute could be an approver that is never asked.  Therefore, an attribute that looks like an agent
+argument must be one; otherwise, the class statement fails.  All other attributes belong to the class.
 """
 
 from __future__ import annotations

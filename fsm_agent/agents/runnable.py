@@ -44,7 +44,7 @@ class Runnable(ABC):
 
     Attributes:
         name: The name by which stored runs find the runnable.
-        _process_type: The class of its processes.
+        _process_type: The class of the runnable's processes.
         _reads_store: Whether `prepare` reads the store, as it does for a conversation.
     """
 

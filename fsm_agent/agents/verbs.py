@@ -130,7 +130,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
                 (``order(letter="…")``), a user message, or a dialog that waits for an answer (a `Dialog` or a list of
                 messages).  For a conversation, the task is the next turn.
             args: Settings for this call, which override the agent's settings: ``{"temperature": 0}``.
-            parser_args: Keyword arguments for the prompt's parser, or the context for validators of its output.  They
+            parser_args: Keyword arguments for the prompt's parser, or the context for its output's validators.  They
                 are saved in the record, so they must be JSON-compatible.
             deps: The ``deps`` for the functions' `Context`: a value, or a function of (agent, extra, user) that returns
                 it.
