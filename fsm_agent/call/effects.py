@@ -3,7 +3,7 @@
 An effect is a request to the outside world.  A driver performs it, with the effect's `Activity`
 (`fsm_agent.runtime.call_activities`), and passes the outcome to the call under the same ``key``.  A key names the
 request, not its subject (``ask:3.0`` and ``run:3.0`` differ), and is used once in the life of a call.  Each kind of
-effect has a ``prefix`` that begins its keys, and ``outcomes``, the kinds of outcomes that answer it.
+effect has a ``prefix`` with which its keys begin, and ``outcomes``, the kinds of outcomes that answer it.
 """
 
 from __future__ import annotations

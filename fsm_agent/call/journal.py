@@ -245,7 +245,7 @@ class Chain:
 
     Args:
         header: The first line.
-        signing_key: Makes the digests HMACs with this key.
+        signing_key: If given, the digests are HMACs with this key.
         n: The number of the last line that was written or verified.
         digest: The digest of that line; by default the digest of the header.
 

@@ -23,7 +23,7 @@ def replay(
         process: The process in its state before the first entry.
         lines: The entries.
         chain: The chain up to the first entry, which verifies the entries.
-        fingerprint: The fingerprint of the code that wrote them, for errors.
+        fingerprint: The fingerprint of the code that wrote the entries, for error messages.
         earlier: The number of an earlier entry to which a `Retried` may go back, and the record after it.
 
     Raises:

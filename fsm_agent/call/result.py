@@ -351,7 +351,7 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
         """The tokens that each agent used, by its path as in `Inside`.  The called agent has the path ``""``.
 
         Agents that the ``answer`` of an `AgentBase` calls count under the path of that `AgentBase`, because its code is
-        one request.  As functions, handoffs or states of a flow, they have paths of their own.
+        one request.  Agents that are functions, handoffs or states of a flow have paths of their own.
         """
         return self.record.usage_by_agent
 
