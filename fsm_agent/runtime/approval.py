@@ -1,7 +1,7 @@
 """The approver and the check: the user's code that approves function calls and judges answers.
 
-An exception from an approver ends the driver.  A check refuses the answer with `Retry`; any other exception makes the
-call fail.  Once a check is cancelled, its exceptions are ignored.
+An exception from an approver ends the driver.  A check refuses the answer by raising `Retry`; any other exception makes
+the call fail.  Once a check is cancelled, its exceptions are ignored.
 """
 
 from __future__ import annotations

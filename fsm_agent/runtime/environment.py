@@ -275,12 +275,12 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
         client: Sends requests to the model.
         clock: Returns the time and waits.
         approve: A function, plain or coroutine, that is called with each function call that waits for approval, and
-            with its `Context` if it takes one.  Without it, or if it returns None, the call is suspended.  Calls with
-            ``has_approver=True``, such as those of an `Agent` with an approver, ask about every function.  Other calls
-            ask only about functions that require approval.
+            with its `Context` if it takes one.  Without an approver, or if it returns None, the call is suspended.
+            Calls with ``has_approver=True``, such as those of an `Agent` with an approver, ask about every function.
+            Other calls ask only about functions that require approval.
         backoff: The delay before a retry if the provider specifies none: a `tenacity` wait.  By default
             ``wait_exponential(max=60)``, multiplied by a number from ``random``.
-        threads: How many plain functions run at once, each in a thread; with 0 they run one after another.
+        threads: How many plain functions run at once, each in a thread; if 0, they run one after another.
         new_id: Returns the id of a new call.
         random: Returns a number from 0 to 1, for the jitter of waits.
         prices: The prices of tokens: a `Price`, or a mapping to prices from the models' names in replies or from the

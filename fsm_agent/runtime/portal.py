@@ -45,7 +45,7 @@ class Abort:
     """A one-time switch that interrupts the waits of the code that runs under it.  Any thread can set it.
 
     Attributes:
-        is_set: True once it is set.
+        is_set: True once the switch is set.
         is_to_rest: True if interrupted agent calls are left at rest, to be continued later.  If False, they end.
     """
 

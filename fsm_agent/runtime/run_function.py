@@ -160,7 +160,7 @@ class FunctionExecution:
     ``tell`` receives its events, from any thread.  Tracebacks are made only for a listener.
 
     Attributes:
-        inner: The agent calls that the function makes, or None if it takes no `Context`.
+        inner: The agent calls that the function makes, or None if the function takes no `Context`.
         raised: The exception that makes the agent call fail, until its driver takes it.
         traceback: The traceback of the function's exception, as text.
     """
