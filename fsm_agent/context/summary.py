@@ -139,8 +139,8 @@ def summarize(
     summary is made from the last one and these rounds.  So most requests extend the previous request.  If a summary
     fails, the call continues with ``keep_last(keep)``, and `CallResult.failures` contains the error.
 
-    In a `Budget`, the summary is made as soon as a request is too long.  It leaves fewer than ``keep`` rounds if they
-    would take more than three quarters of ``soft``.
+    In a `Budget`, the summary is made as soon as a request is too long.  It then leaves fewer than ``keep`` rounds
+    unchanged if these would take more than three quarters of ``soft``.
 
     Args:
         keep: How many of the newest rounds are shown unchanged; 1 or more.

@@ -121,7 +121,7 @@ class ArgumentsValidator:
 def cores_of(kinds: Sequence[Any], root: Mapping[str, Any]) -> list[Core]:
     """Return the core schemas for JSON Schemas within a root, for values written by people and programs.
 
-    Unlike for a model's arguments, null and unknown fields are accepted only where the schema allows them.  Schemas
+    Unlike in a model's arguments, null and unknown fields are accepted only where the schema allows them.  Schemas
     that are too large to be read whole allow anything.
     """
     reader = _Reader(root, is_exact=True)

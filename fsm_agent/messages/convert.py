@@ -49,7 +49,8 @@ def messages_of(items: Iterable[Message | ChatDict], before: Sequence[Message] =
 
     Args:
         items: The messages, from the oldest to the newest.
-        before: The messages before them.  Results at the beginning of ``items`` may answer calls in these messages.
+        before: The messages that precede ``items``.  Results at the beginning of ``items`` may answer calls in these
+            messages.
 
     Raises:
         UsageError: If an item is not a message.  The error names its index and key.

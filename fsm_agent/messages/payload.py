@@ -16,8 +16,8 @@ class Payload(Value, frozen=True):
     """A task made of text, images and documents: ``Payload.text("What is this?").with_image("cat.png")``.
 
     Pass one to an agent in place of a string.  Each method returns a new payload.  Files are read immediately.  If the
-    model takes no images, they are left out with a warning in the log.  A `Message` with images, in contrast, is sent
-    unchanged or refused.
+    model accepts no images, the payload's are left out with a warning in the log.  A `Message` with images, in
+    contrast, is sent unchanged or refused.
 
     Examples:
         >>> task = Payload.text("What is this?").with_image("https://example.org/cat.png")
