@@ -27,9 +27,9 @@ _REQUEST_IS_WRONG = frozenset({400, 413, 422})
 def is_not_the_requests_fault(error: ProviderError) -> bool:
     """Return True if another client may succeed after one has failed with ``error``.
 
-    False if the request itself is at fault (400, 413, 422, a content filter).  True for all other errors, even if
-    retrying the same client would not help: an invalid key, a model that no longer exists (404), a malformed reply, or
-    a dialog that is too long for this model.
+    The result is False if the request itself is at fault (400, 413, 422, a content filter).  It is True for all other
+    errors, even if retrying the same client would not help: an invalid key, a model that no longer exists (404), a
+    malformed reply, or a dialog that is too long for this model.
     """
     if error.retryable or type(error) is not ProviderError:  # its type is more specific than its status
         return True

@@ -247,7 +247,7 @@ class MCPServer:
     def functions(self) -> tuple[Function, ...]:
         """The current tools, as functions.
 
-        Blocks while the server starts, and again for the first read after the server has reported a change.
+        Reading this blocks while the server starts, and again after the server has reported a change.
 
         Raises:
             MCPServerError: If the server does not start or does not answer.

@@ -236,7 +236,7 @@ class ToolCall(NamedTuple):
 
     @property
     def by(self) -> str:
-        """Who answers, for people to read."""
+        """The name of whoever answers, for people to read."""
         return current_user() or "mcp"
 
     async def result(self) -> Result:

@@ -172,7 +172,7 @@ class Dialog(Sequence[Message]):
     def from_json(cls, document: str | bytes) -> Dialog:
         """Return a dialog that was saved with `to_json`.
 
-        The agent that you call with this dialog governs its next answer.
+        Whichever agent you call with this dialog governs the next answer.
 
         Raises:
             SnapshotError: If the document is damaged.

@@ -239,8 +239,8 @@ class RunFollower:
 
         Raises:
             RunUnknown: If no run has this name.
-            ReplayError: If the code has changed since the run last rested, and now takes different steps.  Raised at
-                the end.
+            ReplayError: If the code has changed since the run last rested, and now takes different steps.  This is
+                raised at the end.
             JournalError: If the journal is damaged, forged, or from another run.
         """
         place = _Cursor(await self._past(run), after, to_end)

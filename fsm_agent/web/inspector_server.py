@@ -44,7 +44,7 @@ class InspectorServer:
         self._server = _Server(config, inspector)
 
     def run(self) -> None:
-        """Serve until a signal, or until `stop` is called."""
+        """Serve until a signal arrives or `stop` is called."""
         try:
             self._server.run(sockets=[self._socket])
         finally:

@@ -138,7 +138,7 @@ class LocalServer:
     def close(self) -> None:
         """End the child, even if requests are in flight.
 
-        Safe to repeat, and to call from any thread and after a fork.
+        This is safe to repeat, and to call from any thread and after a fork.
         """
         self._finalizer()
 
@@ -221,9 +221,9 @@ def local_server(
 ) -> LocalServer:
     """Return the running server of a model, shared by this process.  Fetch the model and start the server if needed.
 
-    This blocks: a start takes about half a second, a fetch longer.  Thread-safe.  For the arguments, see `find_model`
-    and `fetch_model`.  If the caller did not name the model, the model's file is verified first, and fetched again if
-    damaged.
+    This blocks: starting takes about half a second, fetching longer.  It is thread-safe.  For the arguments, see
+    `find_model` and `fetch_model`.  If the caller did not name the model, the model's file is verified first, and
+    fetched again if damaged.
 
     Raises:
         ConfigError: If the model or the engine is missing or unusable.
