@@ -152,7 +152,7 @@ class AgentCall(Process, Generic[Out]):
         """Return a call that has not begun.
 
         Args:
-            dialog: The conversation so far, with the task.
+            dialog: The conversation so far, including the task.
             prompt: The task's prompt.
             limits: The budgets.
             depth: The number of agent calls around this one.

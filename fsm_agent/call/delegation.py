@@ -1,11 +1,11 @@
 """Agent calls whose functions include agents or flows, which run as inner processes.
 
 The inner call performs the effect that runs the function.  It starts when the function would run, its effects have keys
-such as ``run:2.0/…``, and its end is the function's outcome.  So its questions suspend the outer call, and its record
-is part of the outer record, in snapshots and journals.
+such as ``run:2.0/…``, and its end is the function's outcome.  So the inner call's questions suspend the outer call, and
+its record is part of the outer record, in snapshots and journals.
 
-An agent that takes over the dialog is also a child.  Its name comes from the handoff: ``to:billing/…``.  When it ends,
-the call ends.
+An agent that takes over the dialog is also a child.  Its name comes from the handoff: ``to:billing/…``.  When the child
+ends, the call ends.
 """
 
 from __future__ import annotations

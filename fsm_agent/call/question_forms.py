@@ -289,8 +289,8 @@ def outcome_of(question: Question, kind: str, value: Any = None, *, reason: str 
     Args:
         question: The question.
         kind: The kind of outcome: one of `QuestionForm.answers`, or ``modified``.
-        value: The arguments for an approval, or None to keep them; masked parts keep their former values.  Otherwise,
-            the result of the function or state.
+        value: The arguments for an approval, or None to keep them; masked parts keep their former values.  For other
+            kinds, the result of the function or state.
         reason: Why a call is denied or a run is cancelled, or the error from a function.
         type: The name of the value's type, if the state accepts several types.
 

@@ -458,8 +458,8 @@ class CallFailed(_CallError):
         call: The `AgentCall`.  Its record is complete, and its dialog can be sent again.
         run_id: The name of the run in the agent's store, or ``""`` without a store.
         reason: The `Reason`.
-        state: The `State` in which it failed.
-        round: The round in which it failed, from 1.
+        state: The `State` in which the call failed.
+        round: The round in which the call failed, counted from 1.
         function: The name of the function that failed or was called in a loop, or ``""``.
         trace: The steps of the call.
         __cause__: The provider's last error, or the exception from the function or parser.  An exception from another
