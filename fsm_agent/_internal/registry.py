@@ -18,8 +18,8 @@ class Registry(Mapping[str, T], Generic[T]):
     """Entries by name, for this OS process: a read-only mapping with `register`.
 
     Args:
-        kind: The word for an entry, for messages.
-        error: The class of its errors.
+        kind: The word for an entry, used in messages.
+        error: The class of the registry's errors.
         entries: The initial entries.
         replaces: Returns whether a new entry may replace the current one with the same name.
         remedy: How to resolve a name conflict, for messages.

@@ -134,8 +134,8 @@ def summarize(
 ) -> Summarize:
     """Return a pass that shows a summary in place of all but the newest rounds.
 
-    The call makes the summary with an extra request.  It is saved, counted, limited, retried and resumed like any other
-    request, but does not count as a round.  When ``step`` more rounds are older than the newest ``keep``, the next
+    The call makes the summary with an extra request.  This request is saved, counted, limited, retried and resumed like
+    any other, but does not count as a round.  When ``step`` more rounds are older than the newest ``keep``, the next
     summary is made from the last one and these rounds.  So most requests extend the previous request.  If a summary
     fails, the call continues with ``keep_last(keep)``, and `CallResult.failures` contains the error.
 
