@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shlex
 import subprocess
@@ -41,6 +42,15 @@ MARKED = [pytest.param(example, marks=[pytest.mark.system] if REAL.search(exampl
 def title(example):
     name, code, _ = example
     return f"{name}: {code.strip().splitlines()[-1][:40]}"
+
+
+@pytest.fixture(autouse=True)
+def _levels():
+    """Undo what an example does to the levels of loggers."""
+    before = {logger: logger.level for logger in map(logging.getLogger, ("fsm_agent", "transitions"))}
+    yield
+    for logger, level in before.items():
+        logger.setLevel(level)
 
 
 @pytest.fixture
