@@ -407,7 +407,7 @@ class TimedOut(ProviderError):
 
 
 class AuthFailed(ProviderError):
-    """The API key is missing, wrong, or lacks permission (401, 403).
+    """The API key is missing or wrong, or it lacks permission (401, 403).
 
     Examples:
         >>> try:

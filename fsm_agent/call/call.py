@@ -212,7 +212,7 @@ class AgentCall(Process, Generic[Out]):
         super().cancel(reason)
 
     def stop(self, reason: str = "") -> None:
-        """Complete the call with its last reply, from any thread or from one of its functions.
+        """Stop the call after its last reply.  Any thread may call this, and so may the call's own functions.
 
         As with `stop_when`, the call completes with `Reason.STOPPED` and no output, and pending function calls do not
         run.

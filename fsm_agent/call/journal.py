@@ -465,7 +465,7 @@ def stored_name(journal: Journal | None) -> str:
 
 
 def signed(document: str, signing_key: str | bytes) -> str:
-    """Return a JSON object with a ``signature`` as its first field: the HMAC-SHA256 of the object without it.
+    """Return a JSON object with a ``signature`` put first: the HMAC-SHA256 of the object as given.
 
     Raises:
         UsageError: If the key is too short.

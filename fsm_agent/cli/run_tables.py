@@ -427,7 +427,7 @@ def _ago(since_s: float, now_s: float) -> str:
 
 
 def shown_duration(seconds: float) -> str:
-    """Return a duration in at most two units, or "?" if a clock was set back."""
+    """Format a duration with at most two units.  A negative one, from a clock that was set back, becomes "?"."""
     if not 0 <= seconds < 1e12:
         return "?"
     return f"{seconds:.1f} s" if seconds < 1 else format_duration(seconds, with_days=True)  # a column of one unit

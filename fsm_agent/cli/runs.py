@@ -105,7 +105,7 @@ def list_runs(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List runs, the last changed first."""
+    """List runs, the most recently changed first."""
     with reporting(debug), open_store(store, read_only=True) as runs, Screen() as screen:
         which = RunFilter(
             agent=agent,

@@ -58,7 +58,7 @@ def register_client(name: str, make: MakeClient, *, overwrite: bool = False) -> 
         overwrite: Whether to replace a client with this name.
 
     Raises:
-        ConfigError: If the name is invalid, or a client or a provider has it already.
+        ConfigError: If the name is invalid, or already taken by a client or a provider.
 
     Examples:
         >>> register_client("shop-example", lambda model: Script("Hi."), overwrite=True)

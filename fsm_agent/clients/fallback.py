@@ -41,13 +41,13 @@ class FallbackClient(SyncVerbs):
     """A client that tries several other clients in order, once each, until one of them replies.
 
     A reply's ``served_by`` names the client that it came from.  A stream can fall back only before its first delta.  An
-    `OSError` or `httpx.TransportError` counts as a `ProviderError`.  A `UsageError`, for example for a missing key, is
-    raised at once.  When all clients fail, the last error is raised.  Its message names the other errors, and it is
-    retryable if any error was.
+    `OSError` or `httpx.TransportError` counts as a `ProviderError`.  A `UsageError`, such as a missing key, is raised
+    at once.  When all clients fail, the last error is raised.  Its message names the others, and the error is retryable
+    if any of them was.
 
     Args:
         clients: The clients, or models as ``provider:model``, in order.  They are closed when this client is closed.
-        moves_on: A function that returns True for errors after which the next client is tried.
+        moves_on: A function that returns True if the next client is tried after an error.
         try_timeout_s: Timeout of each try in seconds.  The ``timeout_s`` of a request limits all tries together.
 
     Raises:

@@ -254,8 +254,8 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
 
         If the outer call is in a store, the inner call is stored, too, under the name of the function call and a
         number.  When the function runs again after a crash, the inner call continues, or returns its result.  If the
-        function makes a different call this time, a new run begins.  A question about an inner ``once`` function
-        belongs to the outer run.
+        function makes a different call this time, a new run begins.  If a crash leaves open whether an
+        inner ``once`` function ran, the outer run asks the question.
 
         The ``usage_by_agent`` of the outer call lists the inner call's tokens under the function's key, such as
         ``run:1.0``, even if the inner call fails.  The tokens are missing if the outer call is cancelled before the

@@ -568,7 +568,7 @@ class Driver(ABC):
 
     @property
     def is_late(self) -> bool:
-        """True once the deadline has passed, by the clock or because a wait has reached it."""
+        """True once the deadline has passed: by the clock, or because the driver has waited for it."""
         deadline = self._deadline
         return deadline is not None and (deadline == self._reached_deadline or self._time_left(deadline.at_s) == 0.0)
 

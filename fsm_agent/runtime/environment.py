@@ -107,7 +107,7 @@ class Recorder(Protocol):
         """Give the run back with the next write, unless it was given back already.
 
         Args:
-            is_stopped: True if the driver was stopped, so that the run is due at once.
+            is_stopped: True if the driver was stopped.  The run is then due at once.
         """
 
     def write(self) -> None:

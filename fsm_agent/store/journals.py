@@ -104,7 +104,7 @@ class _Began(msgspec.Struct):
 
 
 def title_of(header: str) -> str:
-    """Return a title for a run, from the last message and the data of its task.  Empty if they cannot be read."""
+    """Return a title for a run, from the last message and the data of its task, or "" if these cannot be read."""
     try:
         seed = decoder_of(_Began).decode(header).seed
         texts = ["".join([part.text for part in one.parts]) for one in seed.dialog[-1:] if one.role != "system"]

@@ -119,7 +119,7 @@ def is_undriven(run: Run, now_s: float) -> bool:
 
 
 def each_listed(store: Store, *, at_a_time: int = 100, **which: Unpack[RunFilter]) -> Iterator[Run]:
-    """Yield the runs of all pages of `Store.list`, the last changed first.  Pages are read as they are needed."""
+    """Yield every run that `Store.list` finds, the most recently changed first.  Pages are read as needed."""
     page = store.list(limit=at_a_time, **which)
     yield from page
     while page.next is not None:  # with a text, a page may be empty although there is a next one

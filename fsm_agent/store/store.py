@@ -401,7 +401,7 @@ class Store(Protocol):
         """
 
     def ask(self, lease: Lease, questions: Sequence[Question]) -> None:
-        """Replace the open questions of a run while its holder keeps it, so that people can answer in the meantime.
+        """Replace a run's open questions without giving up the lease, so that people can answer while the run is held.
 
         The questions follow the same rules as those in a suspension; see `append`.
 
@@ -470,7 +470,7 @@ class Store(Protocol):
         """
 
     def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
-        """Return a page of runs, the last changed first.
+        """Return a page of runs, the most recently changed first.
 
         The cost depends on the size of the page, not of the store, with three exceptions.  `RunFilter.prefix` and
         `RunFilter.service` look at all runs that match them.  `RunFilter.due_before` looks at all runs.

@@ -456,7 +456,7 @@ class _Cursor:
         self._after, self._to_end = after, to_end
 
     def read(self, base: int | None) -> list[Item]:
-        """Return the new events in the journal, up to entry number ``base`` or the last one."""
+        """Return the new events in the journal, up to entry number ``base`` if it is given."""
         found = [(self._count(event), event) for event in read_new_events(self.past, base)]
         new = [item for item in found if self.is_new(*item)]
         self._after = max(self._after, self.counted)
@@ -480,7 +480,7 @@ class _Cursor:
 
 
 def read_new_events(past: Follower, base: int | None = None) -> list[Event]:
-    """Return the events in unread entries, up to entry number ``base`` or the last one."""
+    """Return the events in unread entries, up to entry number ``base`` if it is given."""
     if base is not None and past.n >= base:
         return []
     loaded = past.load()

@@ -60,7 +60,7 @@ STEPS = 100_000  # the maximum number of states in a run, far above what the lim
 
 
 class TeamState(CallState[StepWork, Any]):
-    """A state that asks an agent in the team for the agent's own type of output."""
+    """A state that asks one of the team's agents, and accepts that agent's type of output."""
 
     def __init__(self, task: Callable[[StepWork], Any], team: Team, within_s: float | None) -> None:
         super().__init__(task, lambda w: team.agents[w.agent], (), "working", within_s=within_s)

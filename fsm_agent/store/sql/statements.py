@@ -429,7 +429,7 @@ def _is_woken(c: Sql, key: int, wakes_on: str | None) -> bool:
 
 
 def ask(c: Sql, lease: Lease, questions: Sequence[Question]) -> None:
-    """Replace the questions of a run while its holder keeps it."""
+    """Replace the questions of a run that its holder keeps."""
     found = c(f"SELECT key FROM run WHERE {_LEASED} {c.for_update}", **_lease_values(lease))
     if not found:
         raise checks.lost_lease(lease)
@@ -552,7 +552,7 @@ def _row(c: Sql, run: str) -> Sequence[Any]:
 
 
 def select(c: Sql, asked: RunQuery) -> Page:
-    """Return a page of rows, the last changed first."""
+    """Return a page of rows, the most recently changed first."""
     rows = _few(c, asked) if asked.is_narrow else _of_groups(c, asked)
     found = sorted([((row[10], row[0]), row) for row in rows if asked.takes_group(_group(row))], reverse=True)
     page, last = Page(), asked.before
