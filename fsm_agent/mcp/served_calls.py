@@ -236,7 +236,7 @@ class ToolCall(NamedTuple):
 
     @property
     def by(self) -> str:
-        """The name of whoever answers, for people to read."""
+        """The name to show for the person or client that answers."""
         return current_user() or "mcp"
 
     async def result(self) -> Result:

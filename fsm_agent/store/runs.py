@@ -40,7 +40,7 @@ from fsm_agent.store.store import Loaded, Run, RunsHealth, Store, Suspension
 from fsm_agent.store.turns import needed_runs
 from fsm_agent.validation import require
 
-RETRIED_STATE = "Retried"  # the state of a run that nobody has driven since its retry, if its real state is unknown
+RETRIED_STATE = "Retried"  # the state of a run not driven since its retry, if its real state is unknown
 
 
 class Runs:
