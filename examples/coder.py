@@ -62,7 +62,9 @@ def tools(root: Path) -> list[Function]:
             file.write_text(new)
             return "written"
         if not old or text.count(old) != 1:
-            raise ValueError(f"old: expected a text that the file has once, got {text.count(old) if old else 0} of it")
+            raise ValueError(
+                f"old: expected text that the file has once, got {text.count(old) if old else 0} occurrences"
+            )
         file.write_text(text.replace(old, new))
         return "replaced"
 

@@ -51,7 +51,7 @@ def guess(word: str, words: Iterable[str], near: float = 0.6) -> str:
 def hint(word: str, words: Iterable[str]) -> str:
     """Return a hint to append to a message about an unknown word: the closest known word, or all known words."""
     words = list(words)
-    return guess(word, words) or f"; there are: {', '.join(words) or 'none'}"
+    return guess(word, words) or f"; known: {', '.join(words) or 'none'}"
 
 
 _CONTROLS = r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # except tabs and line ends

@@ -193,7 +193,7 @@ def name_of(label: object) -> str:
         label = label.value if isinstance(label.value, str) else label.name
     name = label if isinstance(label, str) else str(label)
     if not name.strip():
-        raise UsageError(f"a class: expected a text that a model can answer, got {safe_repr(label)}")
+        raise UsageError(f"a class: expected a string that a model can answer, got {safe_repr(label)}")
     return name
 
 

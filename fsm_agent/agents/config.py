@@ -148,7 +148,7 @@ def _check_field(kind: type[Value], name: str, value: Any) -> Any:
         if unknown := re.search(r"unknown field (\S{1,60})", text):
             text += hint(unknown[1], {word for tool in tools for word in tool.__struct_fields__})
         elif ".kind: " in text:
-            text += f"; there are: {', '.join([tool.__struct_config__.tag for tool in tools])}"
+            text += f"; known: {', '.join([tool.__struct_config__.tag for tool in tools])}"
         raise ValueError(text if text.startswith((":", "[", ".")) else f": {text}") from None
     return value
 

@@ -55,7 +55,7 @@ def run_name(options: Mapping[str, Any]) -> str:
     """Return the run name from ``run_id``, or "" if a new name is needed."""
     name = options.get("run_id")
     if name is not None and (not isinstance(name, str) or not name):
-        raise UsageError(f"run_id: expected a text such as 'order-17', or None for a new one, got {name!r:.80}")
+        raise UsageError(f"run_id: expected a string such as 'order-17', or None for a new one, got {name!r:.80}")
     return name or ""
 
 

@@ -142,7 +142,7 @@ class SystemPrompt:
                 raise PromptError(f"system of the agent {self._agent!r}: {error}; {right}") from error
             if any(not isinstance(part, Text) for part in message.parts):
                 raise UsageError(
-                    f"system of the agent {self._agent!r}: expected text, got a picture or document in system_args;"
+                    f"system of the agent {self._agent!r}: expected text, got an image or document in system_args;"
                     " pass it with the task"
                 )
             return message.text

@@ -215,9 +215,7 @@ def unrunnable(call: FunctionCall, prompt: Prompt) -> str | None:
     """Return why a call that was valid when the model requested it can no longer run, or None if it can."""
     function = prompt.by_name.get(call.name)
     if function is None:
-        return (
-            f"the function {call.name!r} no longer exists; there are: {', '.join(map(repr, prompt.by_name)) or 'none'}"
-        )
+        return f"the function {call.name!r} no longer exists; known: {', '.join(map(repr, prompt.by_name)) or 'none'}"
     refusal = function.refusal(call.arguments_json)
     return None if refusal is None else f"{call.name!r} now takes other arguments: {'; '.join(refusal.splitlines())}"
 
@@ -414,7 +412,7 @@ def _verdict(stop_when: StopWhen, record: CallRecord, reply: Reply, runnable: in
         try:
             pydantic_core.from_json(verdict.output_json)
         except ValueError as error:
-            right = "JSON as its output_json, such as '\"found\"' for a text"
+            right = "JSON as its output_json, such as '\"found\"' for a string"
             raise UsageError(
                 f"the return value of stop_when: expected a Stop with {right}, got {verdict!r:.200} ({error})"
             ) from None

@@ -488,7 +488,7 @@ def verified(document: str | bytes, signing_key: str | bytes | None) -> bytes:
         UsageError: If the key is too short, or the document is neither text nor bytes.
     """
     if not isinstance(document, str | bytes):
-        raise UsageError(f"the document: expected what snapshot() returned, a text or bytes, got {safe_repr(document)}")
+        raise UsageError(f"document: expected what snapshot() returned, a string or bytes, got {safe_repr(document)}")
     body = (document.encode("utf-8", "surrogatepass") if isinstance(document, str) else document).strip()
     if signing_key is None:
         if has_signature(body):

@@ -712,7 +712,7 @@ class Process(ABC):
 
     def _begin_child(self, record: Any, name: str, steps: list[Event], ended: list[str]) -> Any:
         if not name or SEPARATOR in name:
-            raise UsageError(f"the name of a child: expected a text without {SEPARATOR!r}, got {name!r:.80}")
+            raise UsageError(f"the name of a child: expected a string without {SEPARATOR!r}, got {name!r:.80}")
         child = self.child_process(record, name)
         self.begin(record, name, child)
         return self._replace_child(record, name, child, steps, ended)

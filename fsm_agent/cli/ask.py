@@ -129,7 +129,7 @@ def _asked(task: str | None, prompt: Prompt | None, var: Many) -> Any:
         for name in option("--var", pairs, var or ()):
             raise typer.BadParameter(f"expected a prompt with the variable {name!r}, got none", param_hint="--var")
         if not task:
-            raise typer.BadParameter("expected a task, got none; pass a text", param_hint="task")
+            raise typer.BadParameter("expected a task, got none; pass it as text", param_hint="task")
         return task
     values = option("--var", pairs, [*([] if task is None else [f"task={task}"]), *(var or ())])
     return option("--prompt", lambda: prompt(**values))

@@ -110,7 +110,7 @@ def _token() -> str | None:
     token = os.environ.get(TOKEN)
     if token and not re.fullmatch(r"[A-Za-z0-9_-]{20,200}", token):
         raise ConfigError(
-            f"{TOKEN}: expected 20 to 200 letters, digits, - and _ that cannot be guessed, got another text"
+            f"{TOKEN}: expected 20 to 200 letters, digits, - and _ that cannot be guessed, got something else"
         )
     return token or None
 

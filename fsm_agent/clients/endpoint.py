@@ -117,7 +117,7 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
             ConfigError,
         )
         if not isinstance(self.api_key, str | None):
-            raise ConfigError(f"api_key: expected a text, got a value of type {type(self.api_key).__name__}")
+            raise ConfigError(f"api_key: expected a string, got a value of type {type(self.api_key).__name__}")
         if self.base_url is not None:
             _base_url(self.base_url, "base_url", self.provider)
         if self.api_key is not None:
@@ -237,7 +237,7 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
 
 def _check_header(name: str, value: str) -> None:
     if not (isinstance(name, str) and isinstance(value, str)):
-        raise ConfigError(f"the header {name!r:.80}: expected texts, got a value of type {type(value).__name__}")
+        raise ConfigError(f"the header {name!r:.80}: expected strings, got a value of type {type(value).__name__}")
     if not _TOKEN.fullmatch(name):
         raise ConfigError(f"the name of a header: expected letters, digits and dashes, got {name!r:.80}")
     if name.lower() in _OF_THE_CONNECTION:

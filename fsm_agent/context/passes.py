@@ -224,7 +224,7 @@ def relevant(rounds: int, score: Callable[[str, Message], float]) -> Pass:
     """
     check_size("relevant", "rounds", rounds)
     if not callable(score):
-        raise UsageError(f"score of relevant: expected a function of a text and a message, got {score!r:.80}")
+        raise UsageError(f"score of relevant: expected a function that takes a string and a message, got {score!r:.80}")
     return Pass(_relevant, (rounds, score))
 
 

@@ -171,7 +171,7 @@ def summarize(
             raise UsageError(f"prompt of summarize: expected a prompt without variables, got {names}")
         prompt = prompt.render().text
     if prompt is not None and not (isinstance(prompt, str) and prompt):
-        raise UsageError(f"prompt of summarize: expected a text, a Prompt or None, got {prompt!r:.80}")
+        raise UsageError(f"prompt of summarize: expected a string, a Prompt or None, got {prompt!r:.80}")
     return Summarize(keep=keep, by=by, max_tokens=max_tokens, prompt=prompt or "", role=role, step=step)
 
 

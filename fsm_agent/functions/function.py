@@ -307,7 +307,7 @@ class Function(Policy, Generic[P, R, Deps]):
             return result_text(value)
         text: Any = self.format(value, call)
         if not isinstance(text, str):
-            raise UsageError(f"the return value of format of function {self.name!r}: expected a text, got {text!r:.80}")
+            raise UsageError(f"format of function {self.name!r}: expected a string from it, got {text!r:.80}")
         return result_text(text)
 
 

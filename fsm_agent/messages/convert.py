@@ -41,7 +41,7 @@ _KEYS = {
 }
 _UNUSED = ("name", "annotations", "audio", "function_call", "tool_calls", "tool_call_id", "refusal")  # when empty
 _RIGHT = "Message.of('user', '…') or {'role': 'user', 'content': '…'}"
-_OF_FILES = "; for a text with files, pass Payload.text('…').with_document(…)"
+_OF_FILES = "; for text with files, pass Payload.text('…').with_document(…)"
 
 
 def messages_of(items: Iterable[Message | ChatDict], before: Sequence[Message] = ()) -> list[Message]:

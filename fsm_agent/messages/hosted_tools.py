@@ -156,7 +156,7 @@ class HostedMCP(Tagged, frozen=True, tag="mcp"):
         _texts(self, "allowed_tools")
         _is_one_of(self, "require_approval", get_args(Approval))
         if not isinstance(self.authorization, str | None) or self.authorization == "":
-            raise UsageError(f"the authorization of MCP server {self.label!r}: expected a token as a text, or None")
+            raise UsageError(f"the authorization of MCP server {self.label!r}: expected a token as a string, or None")
         for name, value in self.headers.items():
             if not (isinstance(name, str) and isinstance(value, str) and f"{name}{value}".isprintable() and name):
                 raise UsageError(f"the header {name!r} of MCP server {self.label!r}: expected printable text")

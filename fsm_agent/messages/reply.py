@@ -150,7 +150,7 @@ class Settings(Value, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
             raise UsageError(
-                f"settings.stop: expected a tuple of texts, got {self.stop!r:.80}; pass ({self.stop!r:.80},)"
+                f"settings.stop: expected a tuple of strings, got {self.stop!r:.80}; pass ({self.stop!r:.80},)"
             )
         for name, is_right, right in _RIGHTS:
             value = getattr(self, name)

@@ -223,7 +223,7 @@ class Prompts:
         listed = ", ".join(names[:MAX_LISTED]) + (", …" if len(names) > MAX_LISTED else "")
         places = self._directories or (Path("prompts").absolute(), *[path.absolute() for path in self.directories])
         origin = f"registered or in {' or '.join([repr(str(path)) for path in dict.fromkeys(places)])}"
-        return PromptError(f"no prompt {self._path(name)!r} is {origin}{meant} (there are: {listed or 'none'})")
+        return PromptError(f"no prompt {self._path(name)!r} is {origin}{meant} (known: {listed or 'none'})")
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{_checked(name)}" if self.root else _checked(name)

@@ -338,7 +338,7 @@ class Output:
         """
         if self._adapter is None:
             if not isinstance(value, str):
-                raise ValueError(f"{type(value).__name__} is not a text")
+                raise ValueError(f"{type(value).__name__} is not a string")
             return to_json(value).decode()
         written: bytes = self._writer.dump_json(value, round_trip=True, by_alias=True, warnings="error")
         return written.decode()

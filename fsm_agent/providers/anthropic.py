@@ -390,7 +390,7 @@ class _DialogInTurns:
 def _source(part: Image | Document) -> dict[str, str]:
     text = part.text if isinstance(part, Document) else None
     if isinstance(part, Document) and text is None and part.media_type != PDF:
-        raise untakeable(part, WIRE, "a PDF, or the bytes of a text")
+        raise untakeable(part, WIRE, "a PDF or a text document")
     if part.data is None:
         return {"type": "url", "url": str(part.url)}
     if text is not None:

@@ -199,7 +199,7 @@ class ResultCache:
     def _grep(self, kept: _Kept, pattern: str, within: range, context: int) -> str:
         """Return the lines with the pattern as ``12: …``, and the lines around them as ``12- …``."""
         if not pattern:
-            raise ValueError("pattern: expected the text to look for, got an empty one")
+            raise ValueError("pattern: expected the text to look for, got an empty string")
         hits = kept.lines_with(pattern, within, most=self._max_chars // 4 + 1)  # a line takes four or more: "7: \n"
         lines, size, shown = list[str](), 0, 0
         for hit in hits:

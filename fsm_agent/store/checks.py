@@ -351,7 +351,7 @@ def _check_kind(question: Question, outcome: Outcome, run: Run) -> None:
         raise UsageError(f"{asked}: expected {named}, got {type(outcome).__name__}; the question stays open")
     if question.types and isinstance(outcome, Returned) and (outcome.is_error or not _is_json(outcome.text)):
         given = f"{'the error ' if outcome.is_error else ''}{outcome.text!r:.80}"
-        right = f"JSON of {' | '.join(question.types)}, with a text in double quotes"
+        right = f"JSON of {' | '.join(question.types)}, with strings in double quotes"
         raise UsageError(f"{asked}: expected {right}, got {given}; the question stays open")
 
 

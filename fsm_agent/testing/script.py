@@ -354,10 +354,10 @@ class Script(SyncVerbs):
         asked = f"{tasks[0] if tasks else request.messages[-1]!r:.500}"
         if not found:
             known = ", ".join(map(repr, by))
-            raise self._missing(f"request {number}: expected one of {known} in it, got {asked}; add a text for it")
+            raise self._missing(f"request {number}: expected one of {known} in it, got {asked}; add an entry for it")
         if len(found) > 1:
             named = " and ".join(map(repr, found))
-            raise self._missing(f"request {number}: expected one text of the script in it, got {named}, in {asked}")
+            raise self._missing(f"request {number}: expected one string of the script in it, got {named}, in {asked}")
         (text,) = found
         by[text].requests.append(request)
         try:
@@ -394,7 +394,7 @@ class Script(SyncVerbs):
             case _ if callable(entry) and not isinstance(entry, type):
                 return self._make_reply(entry(request), request, timeout_s)
         right = (
-            "a text, function_call('name', …), a list of both, a Reply, a ProviderError, or a function of the request"
+            "a string, function_call('name', …), a list of both, a Reply, a ProviderError, or a function of the request"
         )
         raise UsageError(f"the reply of a script: expected {right}, got {entry!r:.80}")
 

@@ -209,7 +209,7 @@ def _part(part: _Part) -> Any:
         return part.text
     if part.type == "image" and part.source.get("type") == "data":
         return read_image(f"data:{part.source.get('mimeType', '')};base64,{part.source.get('value', '')}")
-    raise BadRequest(f"messages: expected text, or an image as data, got a part of type {part.type!r:.40}", "bad_part")
+    raise BadRequest(f"messages: expected text or an image as data, got a part of type {part.type!r:.40}", "bad_part")
 
 
 def _answer(entry: _Entry) -> Any:

@@ -86,7 +86,7 @@ class AiSdk(ProtocolTranslator):
             answers = {str(p.data.get("key")): _answer(p.data) for p in last.parts if p.type == "data-answer"}
             if answers and any(p.type == "file" or p.text.strip() for p in last.parts):
                 raise BadRequest(
-                    "messages: expected only answers in the last one, got a text or a file as well", "bad_answer"
+                    "messages: expected only answers in the last one, got text or a file as well", "bad_answer"
                 )
         if answers:
             return ClientRequest(chat, "", None, answers, last.role == "assistant")
@@ -204,7 +204,7 @@ def _part(part: _Part) -> Any:
         return part.text
     if part.type == "file":
         return read_image(part.url)
-    raise BadRequest(f"messages: expected text, or a picture, got a part of type {part.type!r:.40}", "bad_part")
+    raise BadRequest(f"messages: expected text or an image, got a part of type {part.type!r:.40}", "bad_part")
 
 
 def _verdict(approval: dict[str, Any]) -> Any:

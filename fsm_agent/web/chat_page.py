@@ -62,7 +62,7 @@ def serve(
 ) -> Starlette:
     """Return an application with a chat page for an agent or a flow.
 
-    The page has conversations, approvals, forms and pictures.  Users see only their own conversations, and their
+    The page has conversations, approvals, forms and images.  Users see only their own conversations, and their
     answers are recorded under their names.  ``POST agui`` serves AG-UI clients.
 
     Without ``user`` there is one user, and the application responds only under names for this machine.  In that case,
@@ -252,7 +252,7 @@ def _shown(who: str, run: str, has_conversations: bool) -> str:
 
 
 def _said(header: str) -> dict[str, Any]:
-    """Return the user's message that began a run: its text and pictures."""
+    """Return the user's message that began a run: its text and images."""
     seed = json.loads(bytes(header_of(header).seed))
     if "dialog" not in seed:
         return {"text": json.dumps(seed.get("data")), "pictures": []}

@@ -103,13 +103,13 @@ def check_name(what: str, name: str) -> str:
 
 
 def read_image(url: str) -> Image:
-    """Return the picture in a data URL.  No file is read and no URL is fetched."""
+    """Return the image in a data URL.  No file is read and no URL is fetched."""
     if not url.startswith("data:"):
-        raise BadRequest("a picture: expected it in the body, as data:image/png;base64,…, got a URL", "bad_part")
+        raise BadRequest("an image: expected it in the body, as data:image/png;base64,…, got a URL", "bad_part")
     try:
         return Image.of(url)
     except UsageError:
-        raise BadRequest("a picture: expected a PNG, JPEG, GIF or WebP image, got other data", "bad_part") from None
+        raise BadRequest("an image: expected a PNG, JPEG, GIF or WebP image, got other data", "bad_part") from None
 
 
 def user_message(parts: Sequence[str | Image]) -> Message:

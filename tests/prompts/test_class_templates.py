@@ -138,7 +138,7 @@ class TestTargets:
         assert task.to_prompt() == "title: T\npriority: 1\nremark: n"
 
     def test_an_unknown_one(self):
-        with pytest.raises(PromptError, match=r"^Task: .*'X'; there are: Visual, Agent, Human$"):
+        with pytest.raises(PromptError, match=r"^Task: .*'X'; known: Visual, Agent, Human$"):
             self.Task(title="T").to_prompt_for("X")
         with pytest.raises(PromptError, match=r"^Task: .*'Visaul'.*'Visual'\?$"):
             self.Task(title="T").to_prompt_parts_for("Visaul")

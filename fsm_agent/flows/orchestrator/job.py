@@ -346,7 +346,7 @@ def _calling(function: Function) -> Agent[Any, Any]:
     needed = function.parameters.get("required", [])
     name = next(iter(needed or properties), "")
     if len(needed) > 1 or properties.get(name, {}).get("type") != "string":
-        raise FlowError(f"agents: expected functions of one text, got {function.name!r}, which needs other arguments")
+        raise FlowError(f"agents: expected functions that take one string, got {function.name!r}, with other arguments")
     client = _Caller(function.name, name)
     return Agent(client, name=function.name, functions=[function], limits=Limits(recalls=0, parse_retries=0))
 
