@@ -6,6 +6,7 @@ import inspect
 import math
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -337,6 +338,8 @@ def _is_length(value: Any) -> bool:
 
 _MAY_BE_NONE = re.compile(r"\b(None|Optional|Any|object)\b")
 _CONTEXT_NAMES = ("ctx", "context", "run_context", "run_ctx")  # names of parameters that are never meant for a model
+_PARAMETERS_FIRST = re.compile(r"\A((?:Args|Arguments|Parameters|Params):\n)(.*)", re.DOTALL)
+_NO_DESCRIPTION = "-"
 _UNRESOLVABLE = (AttributeError, NameError, SyntaxError, TypeError)  # raised for an annotation
 
 
@@ -360,7 +363,8 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
     target, docstring = _find_docstring(call)
     named = call.func if isinstance(call, partial) else call
     name = str(name or getattr(call, "__name__", "") or getattr(named, "__name__", type(named).__name__))
-    docs = docstring_parser.parse(docstring)
+    docs = docstring_parser.parse(_PARAMETERS_FIRST.sub(_described, docstring))
+    texts = (docs.short_description, docs.long_description)
     documented = {key.strip(): p.description for p in docs.params for key in p.arg_name.split(",")}
     bound = call.keywords if isinstance(call, partial) else {}  # not offered to a model
     signature = _signature(call, name)
@@ -381,7 +385,7 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
             schema["properties"][parameter.name].setdefault("default", default)
     return {
         "name": name,
-        "description": "\n\n".join(part for part in (docs.short_description, docs.long_description) if part),
+        "description": "\n\n".join([part for part in texts if part and part != _NO_DESCRIPTION]),
         "parameters": schema,
         "validator": adapter.validator,
         **_passing(call, target, offered, _deps_type(call, target, signature, hints, namespace) if context else None),
@@ -429,6 +433,16 @@ def _passing(
         "deps_class": None,
         **(deps or {}),
     }
+
+
+def _described(match: re.Match[str]) -> str:
+    """Return a docstring that begins with its parameters as one with a description, since only its lines are indented.
+
+    Cleaning a docstring dedents all lines after the first one.
+    """
+    heading, parameters = match.groups()
+    is_dedented = not parameters.lstrip("\n")[:1].isspace()
+    return f"{_NO_DESCRIPTION}\n\n{heading}{textwrap.indent(parameters, '    ' * is_dedented)}"
 
 
 def _find_docstring(call: Callable[..., Any]) -> tuple[Any, str]:

@@ -180,6 +180,20 @@ class TestSchema:
             assert made.parameters["properties"]["a"]["description"] == "First."
             assert made.parameters["properties"]["b"]["description"] == "Second:\nof two."
 
+    def test_a_docstring_may_describe_the_parameters_alone(self):
+        for docstring in (
+            "Args:\n        a: First.\n        b: Second:\n            of two.\n    ",
+            "\n    Arguments:\n\n        a: First.\n        b: Second:\n            of two.\n    ",
+            "Parameters\n    ----------\n    a : int\n        First.\n    b\n        Second:\n        of two.\n    ",
+            ":param int a: First.\n    :param b: Second:\n        of two.\n    ",
+        ):
+
+            def f(a, b): ...
+
+            f.__doc__ = docstring
+            described = [given["description"] for given in properties(f).values()]
+            assert described == ["First.", "Second:\nof two."], docstring
+
     def test_any_parameter_name_will_do(self):
         for name in ("self", "cls", "call", "args", "kwargs", "name", "model_config", "schema", "json"):
             scope: dict[str, Any] = {}
