@@ -135,6 +135,19 @@ def is_plain(value: Any) -> bool:
     return callable(value) and not any(map(inspect.iscoroutinefunction, (value, type(value).__call__)))
 
 
+def _takes(value: Any, count: int) -> bool:
+    """Return whether a callable takes this many arguments by position.  A callable without a signature might."""
+    try:
+        signature = inspect.signature(value)
+    except ValueError:  # written in C
+        return True
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
 def _is_count(value: Any) -> bool:
     return is_whole(value, 1)
 
@@ -144,7 +157,9 @@ def _are_names(value: Any) -> bool:
 
 
 def _are_callables(value: Any) -> bool:
-    return isinstance(value, tuple) and all(callable(layer) and not isinstance(layer, type) for layer in value)
+    return isinstance(value, tuple) and all(
+        callable(layer) and not isinstance(layer, type) and _takes(layer, 2) for layer in value
+    )
 
 
 _RETRIES = (
@@ -154,7 +169,7 @@ _RETRIES = (
     ("jitter", lambda value: is_amount(value) and value <= 1, "a number from 0 to 1"),
     (
         "retry_if",
-        lambda value: value is None or is_plain(value),
+        lambda value: value is None or (is_plain(value) and _takes(value, 1)),
         "None or a plain predicate of the exception, such as lambda error: isinstance(error, OSError)",
     ),
 )
@@ -188,9 +203,17 @@ _POLICY = (
         "'tell', 'retry', 'fail' or Default(…)",
     ),
     ("once", _is_bool, "True or False"),
-    ("reconcile", lambda value: value is None or callable(value), "None or a function of the Context"),
+    (
+        "reconcile",
+        lambda value: value is None or (callable(value) and _takes(value, 1)),
+        "None or a function of the Context",
+    ),
     ("middleware", _are_callables, "a tuple of callables of (call, next), such as (logged,)"),
-    ("format", lambda value: value is None or is_plain(value), "None or a plain function of (value, call)"),
+    (
+        "format",
+        lambda value: value is None or (is_plain(value) and _takes(value, 2)),
+        "None or a plain function of (value, call)",
+    ),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -45,9 +46,9 @@ WRONG = {
     "retries": [3, True, {"attempts": 3}],
     "on_error": ["raise", None, "", ["tell"], Default],
     "once": [None, 1, "yes"],
-    "reconcile": [5, "find_out"],
-    "middleware": [layer, None, (5,), ("f",)],
-    "format": ["{}", 5, later, Later()],
+    "reconcile": [5, "find_out", lambda: None, lambda context, call: None],
+    "middleware": [layer, None, (5,), ("f",), (lambda call: call,)],
+    "format": ["{}", 5, later, Later(), lambda value: value, json.dumps],
 }
 RIGHT = {
     "acall": [None],
@@ -65,7 +66,7 @@ RIGHT = {
     "middleware": [(), (layer, layer)],
     "once": [True, False],
     "reconcile": [None],
-    "format": [None, lambda value, call: str(value)],
+    "format": [None, lambda value, call: str(value), lambda *values: "", "{}{}".format],
 }
 
 
@@ -91,7 +92,7 @@ def test_retries_have_ranges():
         "delay_s": [-0.1, math.nan, 6],
         "max_delay_s": [math.inf],
         "jitter": [-0.1, 1.1],
-        "retry_if": [ValueError("x"), later],
+        "retry_if": [ValueError("x"), later, lambda: True],
     }.items():
         for value in values:
             with pytest.raises(UsageError, match=f"^{name} of Retries"):
