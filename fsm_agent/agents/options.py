@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeAlias, TypedDict
 
 from typing_extensions import TypeVar
 
-from fsm_agent._internal.structs import New, field_names
+from fsm_agent._internal.structs import New, field_names, is_whole
 from fsm_agent.agents.batch import Progress
 from fsm_agent.agents.run_handle import Before
 from fsm_agent.call.outcomes import Outcome
@@ -37,6 +37,17 @@ from fsm_agent.validation import Rules, require, require_fields
 
 MODEL = "'provider:model' such as 'openai:gpt-5-mini', or a client"
 UNNAMED = "agent"  # the name of an agent without a name
+_RESOURCES: Rules = (
+    (
+        "clock",
+        lambda value: all(callable(getattr(value, name, None)) for name in ("now", "sleep", "asleep")),
+        "a clock with now, sleep and asleep",
+    ),
+    ("backoff", lambda value: value is None or callable(value), "None or a wait of tenacity, such as wait_fixed(5)"),
+    ("threads", lambda value: is_whole(value, 0), "a whole number of at least 0"),
+    ("new_id", callable, "a function that returns a text"),
+    ("random", callable, "a function that returns a number from 0 to 1"),
+)
 TASK = Prompt("{{ task }}")  # the default prompt for tasks in plain text
 
 
@@ -73,6 +84,9 @@ def check_environment(owner: str, environment: Any, kind: type[UsageError] = Usa
     for name in environment:
         if name not in known:
             raise kind(f"{what}: unknown key {name!r}{hint(name, known)}")
+    for name, is_right, expected in _RESOURCES:
+        if name in environment:
+            require(f"{name} in the {what}", environment[name], is_right(environment[name]), expected, kind)
 
 
 def context_window(model: Any) -> int | None:

@@ -34,6 +34,7 @@ from fsm_agent import (
 )
 from fsm_agent.call import Reason, Request, State, snapshot
 from fsm_agent.errors import Overloaded
+from fsm_agent.flows import Flow, end, pause
 from fsm_agent.messages import (
     ArgumentsDelta,
     Done,
@@ -240,6 +241,29 @@ class TestExtra:
         with pytest.raises(UsageError, match=place):
             Agent(one).call("?", extra=extra)
         assert one.requests == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("threads", "x"),
+        ("threads", -1),
+        ("threads", True),
+        ("clock", 5),
+        ("backoff", 5),
+        ("new_id", "a"),
+        ("random", 1),
+    ],
+)
+def test_a_wrong_value_in_the_environment_is_refused_by_name(name, value):
+    for owner in (lambda: Agent(Script(), environment={name: value}), lambda: letters(environment={name: value})):
+        with pytest.raises(UsageError, match=name):
+            owner()
+
+
+def letters(**options: Any) -> Flow:
+    waiting = pause("waiting", 1)
+    return Flow("letters", int, start=waiting, rows=[waiting.elapsed(end("over"))], **options)
 
 
 @pytest.mark.parametrize(
