@@ -20,7 +20,7 @@ from fsm_agent.errors import (
     RateLimited,
     TimedOut,
 )
-from fsm_agent.providers import OpenAIChatCodec, OpenAIResponsesCodec
+from fsm_agent.providers import AnthropicCodec, GeminiCodec, OpenAIChatCodec, OpenAIResponsesCodec
 
 CHAT = OpenAIChatCodec()  # every codec reads errors alike: `CodecConformance`
 
@@ -223,6 +223,14 @@ def test_unreadable_shows_how_the_body_begins() -> None:
     assert isinstance(error, BadReply)
     assert "'Sign in' [status=200, request_id=a]" in str(error)
     assert error.retryable
+
+
+@pytest.mark.parametrize("codec", [OpenAIChatCodec(), OpenAIResponsesCodec(), AnthropicCodec(), GeminiCodec()])
+def test_json_that_is_no_reply_is_a_bad_reply(codec: Any) -> None:
+    for document in ([], [1], [{"hello": "world"}], "hello", 5, None):
+        for body in (json.dumps(document), f"data: {json.dumps(document)}\n\n"):
+            with pytest.raises(BadReply):
+                read(codec, body.encode())
 
 
 # The codes of a response that failed, as OpenAI's SDK lists them in `ResponseError`.
