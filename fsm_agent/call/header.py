@@ -12,7 +12,7 @@ from fsm_agent._internal.vector import Vector
 from fsm_agent.call.call import AgentCall, CallParts
 from fsm_agent.call.journal import VERSION, Header
 from fsm_agent.call.record import CallRecord, Limits
-from fsm_agent.call.snapshots import restored, snapshot, snapshot_without, with_earlier, without_earlier
+from fsm_agent.call.snapshots import restored, snapshot_in_run, with_earlier, without_earlier
 from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.messages.message import HistorySummary, Message
 from fsm_agent.messages.reply import UNUSED, Usage
@@ -171,7 +171,7 @@ def on_its_own(header: Header, earlier: Sequence[Message]) -> Header:
 def turn_snapshot(call: AgentCall) -> str:
     """Return a snapshot of a call without the messages from earlier turns of its conversation."""
     earlier = None if call.journal is None else call.journal.earlier
-    return snapshot(call) if not earlier else snapshot_without(call, earlier)
+    return snapshot_in_run(call, earlier or range(0))
 
 
 def call_of(

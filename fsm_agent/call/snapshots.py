@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, Unpack, get_args
 
-from fsm_agent._internal.structs import New, Value, from_json, to_json
+from fsm_agent._internal.structs import New, Value, from_json, quick_json, to_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call.call import AgentCall, CallParts
 from fsm_agent.call.effects import AskApproval, Reconcile, RunFunction
@@ -299,16 +299,28 @@ def without_earlier(dialog: Vector[Message], earlier: range) -> Vector[Message]:
     return Vector([*dialog[: earlier.start], *dialog[earlier.stop :]])
 
 
-def snapshot_without(call: AgentCall, left_out: range) -> str:
-    """Return a snapshot of a call without this range of messages from the beginning of its dialog."""
+def snapshot_in_run(call: AgentCall, left_out: range) -> str:
+    """Return a snapshot of a call for its run, without this range of messages from the beginning of its dialog.
+
+    If the run is lasting, each outcome in the record was read back when it was written to the journal, so the snapshot
+    is not read back.
+    """
     record = call.record
-    kept = without_earlier(record.dialog, left_out)
-    return _written(call, record.changed(dialog=kept, seeded_with=record.seeded_with - len(left_out)))
+    if left_out:
+        kept = without_earlier(record.dialog, left_out)
+        record = record.changed(dialog=kept, seeded_with=record.seeded_with - len(left_out))
+    if call.journal is not None and call.journal.is_lasting:
+        return quick_json(_document(call, record))
+    return _written(call, record)
+
+
+def _document(call: AgentCall, record: CallRecord) -> _Document:
+    return _Document(VERSION, call.prompt.path, record, call.prompt.fingerprint)
 
 
 def _written(call: AgentCall, record: CallRecord) -> str:
     try:
-        text = to_json(_Document(VERSION, call.prompt.path, record, call.prompt.fingerprint))  # read again at once
+        text = to_json(_document(call, record))
         problem = inconsistency(call.record)
     except ValueError as error:
         problem = str(error)[:500]
@@ -392,7 +404,7 @@ def restored(
 ) -> AgentCall[New]:
     """Return the call from a trusted document.  It may wait for functions that the prompt does not have.
 
-    ``left_out`` are the messages that `snapshot_without` left out after the first ``start`` messages.
+    ``left_out`` are the messages that `snapshot_in_run` left out after the first ``start`` messages.
     """
     data = _read(document)
     record = data.record
