@@ -180,10 +180,10 @@ class AgentCall(Process, Generic[Out]):
     def effects(self) -> tuple[Effect, ...]:
         """The effects that the call waits for.  An ended call has no effects."""
         if self.delegation is not None:
-            return cast("tuple[Effect, ...]", super().effects)
+            return super().effects  # type: ignore[return-value]
         if self._effects is None:
             self._effects = effects_of(self, self.record)
-        return cast("tuple[Effect, ...]", self._effects)
+        return self._effects  # type: ignore[return-value]
 
     @property
     def deadline(self) -> Deadline | None:
@@ -242,15 +242,15 @@ class AgentCall(Process, Generic[Out]):
 
     def _advance_alone(self, key: str, outcome: Outcome) -> None:
         # The rest of `Process.advance` would take a tenth of each step.
-        r = self.record
-        about = self.subject(self.effects, key, outcome)
+        r, effects = self.record, self.effects
+        about = self.subject(effects, key, outcome)
         document = "" if self.journal is None else self.encode(key, outcome)
         trigger, event = self.read(r, about, outcome)
         use = self.view.use(r) if type(about) is CallModel and self.view is not None else None
         record, step = take_step(r, trigger, key, outcome, event, self.prompt, use)
         left = None
         if record.state is r.state and type(outcome) in OF_FUNCTIONS:
-            left = effects_left(self, r, self.effects, key)
+            left = effects_left(self, r, effects, key)
         if self.journal is not None:
             more = inside_json((step,), ()) + why_json(step)
             self.journal.add(Entry(key, document, steps_json((step,)), record, "", more), r)

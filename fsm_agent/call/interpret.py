@@ -521,7 +521,7 @@ def fingerprint(call: FunctionCall) -> str:
 
 def are_equal(calls: Sequence[FunctionCall], others: Sequence[FunctionCall]) -> bool:
     """Return whether two rounds have the same calls, in any order."""
-    return sorted(map(_mark, calls)) == sorted(map(_mark, others))
+    return len(calls) == len(others) and sorted(map(_mark, calls)) == sorted(map(_mark, others))
 
 
 def _mark(call: FunctionCall) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from transitions import EventData, Machine, Transition
+from transitions import Event, EventData, Machine, Transition
 from transitions.core import Condition
 
 from fsm_agent._internal.structs import Value
@@ -60,6 +60,17 @@ class _RowTransition(Transition):
         model.state = self.dest
 
 
+class _RowEvent(Event):
+    def trigger(self, model: Any, *args: Any) -> bool:
+        """Execute the first row that fits.  A table has no callbacks around its triggers, so skip that search, too."""
+        data: Any = EventData(None, self, self.machine, model, args, {})
+        for row in self.transitions.get(model.state, ()):
+            data.transition = row
+            if row.execute(data):
+                return True
+        return False
+
+
 class RowMachine(Machine):
     """The machine of a table.  It calls guards and actions with ``(record, event, owner)``.
 
@@ -74,16 +85,18 @@ class RowMachine(Machine):
         {'off': <Light.OFF: 'off'>, 'on': <Light.ON: 'on'>}
     """
 
+    event_cls = _RowEvent
     transition_cls = _RowTransition
     members: Mapping[str, StrEnum]
     rows: tuple[Row, ...]
 
-    def callback(self, func: Any, event_data: EventData) -> None:
-        """Call the action of a row, and keep its result in the cursor."""
-        row: Any = event_data.transition
-        cursor: Any = event_data.model
-        cursor.after = func(*event_data.args)
-        cursor.guard = row.conditions[0].func.__name__ if row.conditions else ""
+    def callbacks(self, funcs: Iterable[Any], event_data: EventData) -> None:
+        """Call the action of a row, if it is among the callbacks, and keep its result in the cursor."""
+        for action in funcs:
+            row: Any = event_data.transition
+            cursor: Any = event_data.model
+            cursor.after = action(*event_data.args)
+            cursor.guard = row.conditions[0].func.__name__ if row.conditions else ""
 
 
 def machine_of(rows: Iterable[Row], states: type[StrEnum]) -> RowMachine:
@@ -130,7 +143,7 @@ def take_row(machine: RowMachine, trigger: str, record: Any, event: Any, owner: 
     """
     cursor = Cursor(record)
     known = machine.events.get(trigger)
-    if known is None or cursor.state not in known.transitions or not known.trigger(cursor, record, event, owner):
+    if known is None or not known.trigger(cursor, record, event, owner):
         raise IllegalTrigger(_explanation(machine.rows, trigger, cursor.state, _refuse).refusal)
     cursor.state = machine.members[cursor.state]
     return cursor

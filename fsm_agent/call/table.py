@@ -157,7 +157,10 @@ def in_branch(record: CallRecord, event: Slept, prompt: Prompt) -> bool:
 
 def others_pending(record: CallRecord, event: FunctionCall, prompt: Prompt) -> bool:
     calls = _answered(record, event, prompt) if prompt.depended_on else record.round
-    return any(f.result is None and f.error is None and f.id != event.id for f in reversed(calls))
+    for f in reversed(calls):  # noqa: SIM110  # it is called for each function of a round, and `any` takes twice as long
+        if f.result is None and f.error is None and f.id != event.id:
+            return True
+    return False
 
 
 def out_of_handoffs(record: CallRecord, event: FunctionCall | HandedOver, prompt: Prompt) -> bool:

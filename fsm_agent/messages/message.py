@@ -470,6 +470,8 @@ def object_text(arguments_json: str) -> str:
 
     For no arguments, some models write nothing or ``null``.  Some services write the object as a JSON string.
     """
+    if arguments_json.startswith("{"):
+        return arguments_json
     text = arguments_json.strip()
     if text in ("", "null"):
         return "{}"

@@ -442,9 +442,9 @@ class FunctionActivity(Activity):
         self.run = self.run_class(
             self.effect, self.process, self.environment, tell, has_listener=heard, recorder=recorder
         )
-        if self.run.inner is not None:
+        if self.run.inner is not None and (posts := self.driver.posts_inside) is not None:
             at = len(self.key) + len(SEPARATOR)
-            self.run.inner.posts = [post.changed(key=post.key[at:]) for post in self.driver.posts_inside.of(self.key)]
+            self.run.inner.posts = [post.changed(key=post.key[at:]) for post in posts.of(self.key)]
         self.since_s = time.monotonic()
 
     def at_once(self) -> Interrupted:
@@ -459,8 +459,9 @@ class FunctionActivity(Activity):
         return Interrupted(at_s=self.environment.clock.now()) if self.effect.is_once else None
 
     def leave_open(self) -> None:
-        inner, driver = self.run.inner, self.driver
+        inner, driver, posts = self.run.inner, self.driver, self.driver.posts_inside
         assert inner is not None
+        assert posts is not None
         driver.process.waits_inside[self.key] = tuple(
             [
                 wait.changed(effects=tuple([e.changed(key=f"{self.key}{SEPARATOR}{e.key}") for e in wait.effects]))
@@ -468,11 +469,11 @@ class FunctionActivity(Activity):
             ]
         )
         used = {post.id for post in inner.used_posts}
-        driver.posts_inside.remove([post for post in driver.posts_inside.of(self.key) if post.id in used])
+        posts.remove([post for post in posts.of(self.key) if post.id in used])
 
     def finish(self, outcome: Any) -> Sequence[Event]:
-        if not self.is_instant:
-            self.driver.posts_inside.remove(self.driver.posts_inside.of(self.key))
+        if (posts := self.driver.posts_inside) is not None and not self.is_instant:
+            posts.remove(posts.of(self.key))
         if type(outcome) is FunctionFailed and not self.is_instant:  # before the step: `CallFailed` needs its cause
             self.process.problem, self.run.raised = self.run.raised, None
         steps = self.driver.step(self.key, outcome)

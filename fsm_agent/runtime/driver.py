@@ -37,10 +37,11 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
+from functools import cached_property
 from heapq import heappop, heappush
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from fsm_agent._internal.system import at_fork
 from fsm_agent.call.outcomes import Cancelled, Expired, Stopped
@@ -56,6 +57,7 @@ from fsm_agent.runtime.probes import TIMED_OUT
 
 GRACE_S = 0.05  # how long a driver waits for cancelled work before it leaves it behind
 
+T = TypeVar("T")
 _ENDS: dict[str, Callable[..., Cancelled | Stopped]] = {"cancelled": Cancelled, "stopped": Stopped}
 
 
@@ -116,11 +118,14 @@ class Driver(ABC):
         self._unanswered: set[str] = set()  # keys of effects that this driver could not answer
         self._open: dict[str, EffectValue] = {}  # effects that it could not answer, but others can
         self._asked: set[str] = set()  # keys of the open effects that others have been asked about
-        self.posts_inside = PostsInside(recorder)
-        self._owners = Owners(process, environment)
+        self.posts_inside = None if recorder is None else PostsInside(recorder)
         self._is_debugged = is_debugged()  # read once, so that a step costs nothing when it is off
         as_events: Callable[[Any, Sequence[Event]], Sequence[Event]] | None = getattr(process, "as_events", None)
         self._as_events = as_events  # adds events to the steps; None: the steps are the events
+
+    @cached_property
+    def _owners(self) -> Owners:
+        return Owners(self.process, self.environment)
 
     is_sync = False  # True: steps are taken outside event loops, and plain functions run outside them
 
@@ -146,9 +151,12 @@ class Driver(ABC):
     def report(self, key: str, event: Event) -> None:
         """Put an event from an activity into the inbox, from any thread."""
 
-    def inside(self, activity: Activity) -> AbstractContextManager[None]:
-        """Return a context in which the activity is measured, including the tasks that begin there."""
-        return nullcontext() if self.probe is None else self.probe.inside(activity)
+    def begin_measured(self, activity: Activity, begin: Callable[[], T]) -> T:
+        """Begin the work of an activity in the context in which it is measured, which its tasks inherit."""
+        if self.probe is None:
+            return begin()
+        with self.probe.inside(activity):
+            return begin()
 
     def put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
         """Put an item into the inbox.  Called in the event loop of the activity."""
@@ -249,7 +257,7 @@ class Driver(ABC):
         return True
 
     def _come_to_rest(self) -> Generator[Event | None, None, None]:
-        if self.recorder is not None:
+        if self.recorder is not None and self.posts_inside is not None:
             self.posts_inside.refuse()
             self.recorder.finish(is_stopped=False)
             yield from self._record_first()
@@ -287,7 +295,9 @@ class Driver(ABC):
         if self._keep_for_function(post):
             return ()
         try:
-            outcome = self._redacted(self.process.decode(post.key, post.document))
+            outcome = self.process.decode(post.key, post.document)
+            if self.recorder.redact is not None:
+                outcome = self.recorder.redact(outcome)
         except Exception as error:  # of any kind: a post that stayed would end each later driver too
             self.recorder.mark_taken(post, error)
             return ()
@@ -303,6 +313,7 @@ class Driver(ABC):
 
     def _keep_for_function(self, post: PostedOutcome) -> bool:
         """Return whether a post is for a run that a function has begun; if so, keep it and run the function again."""
+        assert self.posts_inside is not None
         function = self.posts_inside.keep(post, self.process.effects)
         if function in self._unanswered:
             self._unanswered.discard(function)
@@ -468,11 +479,9 @@ class Driver(ABC):
 
     def step(self, key: str, outcome: Any) -> Sequence[Event]:
         """Advance the process by an outcome, and return the events of the step if there is a listener."""
-        return self._advance(key, self._redacted(outcome))
-
-    def _redacted(self, outcome: Any) -> Any:
-        redact = None if self.recorder is None else self.recorder.redact
-        return outcome if redact is None else redact(outcome)
+        if self.recorder is not None and self.recorder.redact is not None:
+            outcome = self.recorder.redact(outcome)
+        return self._advance(key, outcome)
 
     def _advance(self, key: str, outcome: Any) -> Sequence[Event]:
         process = self.process

@@ -192,8 +192,8 @@ class AsyncDriver(Driver):
         if is_alone and self._may_be_alone(activity):
             self._alone = activity
             return
-        with self.inside(activity):
-            activity.handle = self._loop.create_task(perform(activity), name=activity.key)
+        create = partial(self._loop.create_task, perform(activity), name=activity.key)
+        activity.handle = self.begin_measured(activity, create)
         activity.handle.add_done_callback(lambda task: self.put(activity, None, task))
 
     def _may_be_alone(self, activity: Activity) -> bool:
@@ -382,8 +382,7 @@ class SyncDriver(Driver):
             self._loop = portal.loop()
         task = portal.LoopTask(self._loop, partial(perform, activity), partial(self.put, activity, None))
         activity.handle = task
-        with self.inside(activity):
-            task.start()
+        self.begin_measured(activity, task.start)
 
     def _may_run_here(self, activity: Activity) -> bool:
         """Return whether the driver's own thread may run a lone activity: plain code that nothing can interrupt."""

@@ -131,7 +131,7 @@ class Recorder(Protocol):
 class PostsInside:
     """The posts for runs that functions have begun.  Each stays until its run has taken it."""
 
-    def __init__(self, recorder: Recorder | None) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._posts: list[PostedOutcome] = []
 
@@ -153,14 +153,13 @@ class PostsInside:
 
     def remove(self, posts: Collection[PostedOutcome]) -> None:
         """Remove posts that runs have taken, or will never take."""
-        if posts and self._recorder is not None:
+        if posts:
             self._posts = [post for post in self._posts if post not in posts]
             self._recorder.mark_used([post.id for post in posts])
 
     def refuse(self) -> None:
         """Refuse all remaining posts, because the process rests."""
         for post in self._posts:
-            assert self._recorder is not None
             self._recorder.mark_taken(post, OutcomeError(f"no nested run asks {post.key!r} any longer"))
 
 

@@ -264,12 +264,16 @@ class Place(Enum):
         """Run plain code in this place."""
         return await in_thread(work) if self is Place.THREAD else work()
 
-    async def wait_for(self, awaitable: Awaitable[T]) -> T:
-        return call(_await(awaitable)) if self is Place.HERE else await awaitable
+    def wait_for(self, awaitable: Awaitable[T]) -> Awaitable[T]:
+        """Return an awaitable for the result.  In the caller's thread, it is awaited in the portal's loop."""
+        return _wait_here(awaitable) if self is Place.HERE else awaitable
 
 
-async def _await(awaitable: Awaitable[T]) -> T:
-    return await awaitable
+async def _wait_here(awaitable: Awaitable[T]) -> T:
+    async def result() -> T:
+        return await awaitable
+
+    return call(result())
 
 
 LOOK_UP_S = 1.0  # the longest single wait: a Ctrl-C just before a wait is handled only after it

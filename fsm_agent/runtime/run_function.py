@@ -12,11 +12,12 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from itertools import count
+from types import CoroutineType
 from typing import Any, NoReturn, TypeAlias, TypedDict
 
 from fsm_agent.call.call import AgentCall
@@ -326,11 +327,9 @@ async def run_function(run: FunctionExecution, place: Place) -> Ended | None:
 
 async def _ended(run: FunctionExecution, place: Place) -> Ended:
     while True:
-        if place is Place.LOOP:
-            ended = await _awaited(_called(run), run)
-        else:
-            value: Any = await place.call(partial(_attempt, run))
-            ended = await place.wait_for(_awaited(value, run)) if inspect.isawaitable(value) else value
+        attempt = partial(_attempt, run, place)
+        value: Any = await in_thread(attempt) if place is Place.THREAD else attempt()
+        ended: Ended | float = await place.wait_for(value) if isinstance(value, CoroutineType) else value
         if not isinstance(ended, float):
             break
         await place.wait_for(run.environment.clock.asleep(ended))
@@ -351,23 +350,21 @@ async def _ended(run: FunctionExecution, place: Place) -> Ended:
     return run.with_usage(piped.outcome)
 
 
-def _attempt(run: FunctionExecution) -> Ended | float | Awaitable[Any]:
-    """Call a plain function with its middleware, in any thread.
+def _attempt(run: FunctionExecution, place: Place) -> Ended | float | Coroutine[Any, Any, Ended | float]:
+    """Call the function with its middleware at ``place``.
 
-    Return the outcome, the seconds until the next attempt, or an awaitable for the function's value.
+    Return the outcome, the seconds until the next attempt, or a coroutine that awaits the function and returns these.
     """
     try:
-        value = run.invoke(run.effect.call) if run.is_plain else _call_through_middleware(run)
+        if place is Place.LOOP:
+            value = run.ainvoke(run.effect.call) if run.is_plain else _acall_through_middleware(run)
+        else:
+            value = run.invoke(run.effect.call) if run.is_plain else _call_through_middleware(run)
     except asyncio.CancelledError as error:  # from an event loop that the function runs
         return _after_error(_cancellation_error(error), run)
     except Exception as error:
         return _after_error(error, run)
-    return value if inspect.isawaitable(value) else _kept(_result_outcome(value, run), run)
-
-
-async def _called(run: FunctionExecution) -> Any:
-    value = run.ainvoke(run.effect.call) if run.is_plain else _acall_through_middleware(run)
-    return await value if inspect.isawaitable(value) else value
+    return _awaited(value, run) if inspect.isawaitable(value) else _kept(_result_outcome(value, run), run)
 
 
 async def _awaited(pending: Awaitable[Any], run: FunctionExecution) -> Ended | float:
