@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
-from fsm_agent._internal.structs import New, Out, is_whole
+from fsm_agent._internal.structs import Out, is_whole
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime import portal
@@ -116,74 +115,28 @@ def map_calls(
     fail_fast: bool,
     options: Mapping[str, Any],
 ) -> TaskResults[Any]:
-    """Call an agent or a flow for many tasks, in threads, and return the results."""
-    _check_options(options)
-    do = partial(agent.call, **options)
-    with _reporting(tasks, concurrency, progress) as report:
-        return _outputs(map_tasks(do, tasks, concurrency, report, fail_fast))
+    """Call an agent or a flow for many tasks, in threads, and return the results.  Ctrl-C interrupts them."""
+    results = list[TaskResult[Any]]()
+    pending: dict[ThreadTask[Any], tuple[int, Any]] = {}
+    ended = SimpleQueue[ThreadTask[Any]]()
 
-
-async def amap_calls(
-    agent: Any,
-    tasks: Iterable[Any],
-    concurrency: int,
-    progress: Progress,
-    fail_fast: bool,
-    options: Mapping[str, Any],
-) -> TaskResults[Any]:
-    """The async version of `map_calls`."""
-    _check_options(options)
-    do = partial(agent.acall, **options)
-    with _reporting(tasks, concurrency, progress) as report:
-        return _outputs(await amap_tasks(do, tasks, concurrency, report, fail_fast))
-
-
-def _check_options(options: Mapping[str, Any]) -> None:
-    """Refuse options that would make every task fail."""
-    if options.get("run_id") is not None:
-        raise UsageError(
-            f"run_id: expected none, since each task is a run of its own, got {options['run_id']!r:.80}; "
-            "to name the runs, use call or submit for each task"
-        )
-
-
-def _outputs(ends: TaskResults[Any]) -> TaskResults[Any]:
-    return TaskResults(
-        [
-            replace(end, result=getattr(end.error, "result", None))
-            if end.output is None
-            else replace(end, output=end.output.output, result=end.output)
-            for end in ends
-        ]
-    )
-
-
-def map_tasks(
-    do: Callable[[Any], New], tasks: Iterable[Any], concurrency: int, report: Callable[[int], Any], fail_fast: bool
-) -> TaskResults[New]:
-    """Run many tasks in threads, and return their results.  Ctrl-C interrupts them."""
-    results: dict[int, TaskResult[New]] = {}
-    pending: dict[ThreadTask[New], tuple[int, Any]] = {}
-    ended = SimpleQueue[ThreadTask[New]]()
-    left = enumerate(tasks)
-
-    def begin() -> None:
+    def begin() -> bool:
         while len(pending) < concurrency and (following := next(left, None)) is not None:
-            child = ThreadTask[New](lambda _, task=following[1]: do(task))  # type: ignore[misc]
+            child = ThreadTask[Any](lambda _, task=following[1]: agent.call(task, **options))  # type: ignore[misc]
             pending[child] = following
             child.future.add_done_callback(lambda _, child=child: ended.put(child))  # type: ignore[misc]
             child.start()
+        return bool(pending)
 
-    try:
-        begin()
-        for child in portal.arrivals(ended, lambda: bool(pending)):
-            index, task = pending.pop(child)
-            results[index] = _ended(index, task, child.future.exception(), child.future, fail_fast)
-            report(len(results))
-            begin()
-        return _in_order(results)
-    finally:
-        _interrupt(pending, ended)
+    with _reporting(tasks, concurrency, progress, options) as report:
+        left = enumerate(tasks)
+        try:
+            for child in portal.arrivals(ended, begin):
+                results.append(_ended(*pending.pop(child), child.future, fail_fast))
+                report(len(results))
+        finally:
+            _interrupt(pending, ended)
+    return _in_order(results)
 
 
 def _interrupt(pending: Mapping[ThreadTask[Any], Any], ended: SimpleQueue[ThreadTask[Any]]) -> None:
@@ -197,55 +150,67 @@ def _interrupt(pending: Mapping[ThreadTask[Any], Any], ended: SimpleQueue[Thread
             ended.get(timeout=max(0.0, until_s - time.monotonic()))
 
 
-async def amap_tasks(
-    do: Callable[[Any], Awaitable[New]],
+async def amap_calls(
+    agent: Any,
     tasks: Iterable[Any],
     concurrency: int,
-    report: Callable[[int], Any],
+    progress: Progress,
     fail_fast: bool,
-) -> TaskResults[New]:
-    """Run many tasks with asyncio, and return their results.  Cancellation cancels them."""
-    results: dict[int, TaskResult[New]] = {}
-    pending: dict[asyncio.Future[New], tuple[int, Any]] = {}
-    left = enumerate(tasks)
-    try:
-        while True:
-            while len(pending) < concurrency and (following := next(left, None)) is not None:
-                pending[asyncio.ensure_future(do(following[1]))] = following
-            if not pending:
-                return _in_order(results)
-            for future in (await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED))[0]:
-                index, task = pending.pop(future)
-                error = asyncio.CancelledError() if future.cancelled() else future.exception()
-                results[index] = _ended(index, task, error, future, fail_fast)
-                report(len(results))
-    finally:
-        for future in pending:
-            future.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
+    options: Mapping[str, Any],
+) -> TaskResults[Any]:
+    """The async version of `map_calls`.  Cancellation cancels the tasks."""
+    results = list[TaskResult[Any]]()
+    pending: dict[asyncio.Future[Any], tuple[int, Any]] = {}
+
+    def begin() -> bool:
+        while len(pending) < concurrency and (following := next(left, None)) is not None:
+            pending[asyncio.ensure_future(agent.acall(following[1], **options))] = following
+        return bool(pending)
+
+    with _reporting(tasks, concurrency, progress, options) as report:
+        left = enumerate(tasks)
+        try:
+            while begin():
+                for future in (await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED))[0]:
+                    results.append(_ended(*pending.pop(future), future, fail_fast))
+                    report(len(results))
+        finally:
+            for future in pending:
+                future.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+    return _in_order(results)
 
 
-def _ended(index: int, task: Any, error: BaseException | None, future: Any, fail_fast: bool) -> TaskResult[Any]:
+def _ended(index: int, task: Any, future: Any, fail_fast: bool) -> TaskResult[Any]:
     """Return the result of a task.  Raise its error if ``fail_fast`` is set or the error is not an `Exception`."""
+    error = future.exception()
     if error is None:
-        return TaskResult(index, task, output=future.result())
+        result = future.result()
+        return TaskResult(index, task, output=result.output, result=result)
     if fail_fast or not isinstance(error, Exception):
         raise error
-    return TaskResult(index, task, error=error)
+    return TaskResult(index, task, error=error, result=getattr(error, "result", None))
 
 
-def _in_order(results: dict[int, TaskResult[New]]) -> TaskResults[New]:
-    return TaskResults([results[index] for index in sorted(results)])
+def _in_order(results: Iterable[TaskResult[Any]]) -> TaskResults[Any]:
+    return TaskResults(sorted(results, key=lambda item: item.index))
 
 
 @contextmanager
-def _reporting(tasks: object, concurrency: object, progress: Progress) -> Iterator[Callable[[int], Any]]:
+def _reporting(
+    tasks: object, concurrency: object, progress: Progress, options: Mapping[str, Any]
+) -> Iterator[Callable[[int], Any]]:
     """Refuse wrong arguments.  Yield a function that reports the number of finished tasks."""
     is_list = isinstance(tasks, Iterable) and not isinstance(tasks, str)
     require("tasks", tasks, is_list, "a list of tasks")
     require("concurrency", concurrency, is_whole(concurrency, 1), "a whole number of at least 1")
     is_known = isinstance(progress, bool) or callable(progress)
     require("progress", progress, is_known, "True, False, or a function of (done, total)")
+    if options.get("run_id") is not None:
+        raise UsageError(
+            f"run_id: expected none, since each task is a run of its own, got {options['run_id']!r:.80}; "
+            "to name the runs, use call or submit for each task"
+        )
     total = len(tasks) if isinstance(tasks, Sized) else None
     if not isinstance(progress, bool):
         yield lambda done: progress(done, total)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from itertools import chain
 
@@ -163,16 +163,9 @@ def blocks(text: str) -> Iterator[Block]:
         if not words and opened and marks.startswith(opened[-1].marks):
             fence = opened.pop()
             found.append((fence.start, match.start(), fence))
-            if not opened:  # no enclosing block is still open
-                yield from _in_order(found, text)
-                found.clear()
         elif (words or not opened) and len(opened) < _MAX_NESTED:
             opened.append(_Fence(indent, marks, words[0] if words else "", match.end() + 1))
     found += [(fence.start, len(text), fence) for fence in opened]
-    yield from _in_order(found, text)
-
-
-def _in_order(found: Iterable[tuple[int, int, _Fence]], text: str) -> Iterator[Block]:
     for start, end, fence in sorted(found):
         content = text[start:end]
         yield Block(fence.info, (_unindented(content, len(fence.indent)) if fence.indent else content).rstrip())
@@ -212,38 +205,24 @@ def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
 
 def elements(text: str, names: Collection[str]) -> Iterator[Element]:
     """Yield the outermost elements with these names, in order.  Unclosed tags do not count."""
-    opened: dict[str, list[tuple[int, int, str]]] = {name: [] for name in names}  # start, end and attributes
-    found: dict[str, list[tuple[int, int, int, int, str, str]]] = {name: [] for name in names}
-    depth = 0  # of open elements; at 0, everything found has been yielded
+    opened: dict[str, list[re.Match[str]]] = {name: [] for name in names}
+    found: dict[str, list[tuple[re.Match[str], re.Match[str]]]] = {name: [] for name in names}  # start and end tags
     for tag in _tags(tuple(names)).finditer(text):
         is_end, name, attributes, is_empty = tag.groups()
-        start, end = tag.span()
         if is_end:
             if opened[name]:
-                depth -= 1
-                begin, content_start, attributes = opened[name].pop()
-                outermost = found[name]
-                while outermost and outermost[-1][0] > begin:
-                    outermost.pop()
-                outermost.append((begin, end, content_start, start, name, attributes))
-                if not depth:
-                    yield from _in_order_of_start(found, text)
-        elif not (is_empty or attributes.endswith("/")):
-            depth += 1
-            opened[name].append((start, end, attributes))
-        elif depth:
-            found[name].append((start, end, end, end, name, attributes.removesuffix("/")))
+                begin = opened[name].pop()
+                while found[name] and found[name][-1][0].start() > begin.start():
+                    found[name].pop()
+                found[name].append((begin, tag))
+        elif is_empty or attributes.endswith("/"):
+            found[name].append((tag, tag))
         else:
-            yield Element(name, attributes.removesuffix("/").strip(), "", start, end, False)
-    yield from _in_order_of_start(found, text)
-
-
-def _in_order_of_start(found: dict[str, list[tuple[int, int, int, int, str, str]]], text: str) -> Iterator[Element]:
-    for start, end, content_start, content_end, name, attributes in sorted(chain(*found.values())):
-        content = text[content_start:content_end].strip()
-        yield Element(name, attributes.strip(), content, start, end, content_end < end)
-    for outermost in found.values():
-        outermost.clear()
+            opened[name].append(tag)
+    for begin, end in sorted(chain(*found.values()), key=lambda tags: tags[0].start()):
+        attributes = begin[3].removesuffix("/").strip()
+        content = text[begin.end() : end.start()].strip()
+        yield Element(begin[2], attributes, content, begin.start(), end.end(), begin is not end)
 
 
 def mentioned(text: str, names: Collection[str]) -> set[str]:
