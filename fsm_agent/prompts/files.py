@@ -29,9 +29,9 @@ from fsm_agent.prompts.parsers import (
 )
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.template import (
-    SUFFIXES,
     Content,
     PromptFileError,
+    file_named,
     problem,
     read,
     template_in,
@@ -99,19 +99,6 @@ _KINDS = ("web_search", "code_execution", "computer_use", "mcp")
 _LINE = re.compile(r"\(at line (\d+), column \d+\)$")
 
 
-def handler_file(file: Path, kind: str) -> Path | None:
-    """Return the file that holds this handler of a prompt, or None if there is no such file.
-
-    Raises:
-        PromptError: If there are several such files.
-    """
-    named = [path for suffix in SUFFIXES if (path := file.with_name(f"{file.stem}.{kind}{suffix}")).exists()]
-    if len(named) > 1:
-        others = " and ".join([repr(path.name) for path in named])
-        raise problem(file, f"expected one handler on_{kind}, got {others}; remove one")
-    return named[0] if named else None
-
-
 class Loading:
     """Builds a prompt from its files.
 
@@ -153,7 +140,8 @@ class Loading:
         self.values[key] = made
 
     def _take_handler_beside(self, kind: str) -> None:
-        key, file = f"on_{kind}", handler_file(self.file, kind)
+        key = f"on_{kind}"
+        file = file_named(f"{self.file.stem}.{kind}", self.file.parent, f"handler {key}")
         if file is None:
             return
         if key in self.values:
@@ -206,9 +194,9 @@ class Loading:
         if key == "parser":
             return self.names.parser(value)
         if key == "functions":
-            return tuple([self._function(name) for name in ([value] if isinstance(value, str) else _listed(value))])
+            return tuple(map(self._function, _listed(value)))
         if key == "hosted_tools":
-            return tuple([self._hosted(item) for item in ([value] if isinstance(value, str) else _listed(value))])
+            return tuple(map(self._hosted, _listed(value)))
         if key == "settings":
             return self._settings(value)
         if key.startswith("on_"):
@@ -262,6 +250,7 @@ def _told(key: str, error: Exception) -> str:
 
 
 def _listed(value: Any) -> list[Any]:
+    value = [value] if isinstance(value, str) else value
     if not isinstance(value, list):
         raise PromptError(f"expected a list such as ['module:name'], got {safe_repr(value)}")
     return value

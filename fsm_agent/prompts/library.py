@@ -23,6 +23,7 @@ from fsm_agent.prompts.template import (
     SUFFIXES,
     PromptFileError,
     PromptFileProblem,
+    file_named,
     files_in,
     package_prompts,
     problem,
@@ -167,54 +168,35 @@ class Prompts:
         problems = dict[PromptFileProblem, None]()
         for folder in self.directories:
             for file, name in files_in(folder / self.root):
-                problems |= dict.fromkeys(self._problems_of(file, name, folder))
+                try:
+                    self._check(file, name, folder)
+                except PromptFileError as error:
+                    problems[error.problem] = None
+                except UsageError as error:
+                    problems[PromptFileProblem(str(file), 0, str(error))] = None
         return [*problems]
 
-    def _problems_of(self, file: Path, name: str, folder: Path) -> Iterable[PromptFileProblem]:
-        prefix = f"{self.root}/" if self.root else ""
+    def _check(self, file: Path, name: str, folder: Path) -> None:
+        """Refuse a file that is neither a prompt, nor a handler of one, nor an include file."""
         stem, dot, kind = name.rpartition(".")
-        try:
-            if name.rpartition("/")[2].startswith("_"):
-                template_in(read(file, folder), file, folder)
-            elif dot and _NAME.fullmatch(stem):
-                if kind not in HANDLERS:
-                    return [
-                        PromptFileProblem(
-                            str(file), 0, f"expected a kind of handler, got {kind!r}{hint(kind, HANDLERS)}"
-                        )
-                    ]
-                if not any(file.with_name(f"{file.name.split('.')[0]}{suffix}").exists() for suffix in SUFFIXES):
-                    return [
-                        PromptFileProblem(
-                            str(file), 0, f"expected the prompt {stem.split('/')[-1]!r} of this handler, got none"
-                        )
-                    ]
-            elif not _NAME.fullmatch(name):
-                return [PromptFileProblem(str(file), 0, f"name of a prompt: expected {_SHAPE}, got {name!r:.80}")]
-            else:
-                self._loaded(f"{prefix}{name}", folder)
-        except PromptFileError as error:
-            return [error.problem]
-        except UsageError as error:
-            return [PromptFileProblem(str(file), 0, str(error))]
-        return ()
-
-    def _loaded(self, path: str, folder: Path) -> None:
-        for file in self._named(path, folder):
+        if name.rpartition("/")[2].startswith("_"):
+            template_in(read(file, folder), file, folder)
+        elif dot and _NAME.fullmatch(stem):
+            if kind not in HANDLERS:
+                raise problem(file, f"expected a kind of handler, got {kind!r}{hint(kind, HANDLERS)}")
+            if not any((folder / self.root / f"{stem}{suffix}").exists() for suffix in SUFFIXES):
+                raise problem(file, f"expected the prompt {stem.split('/')[-1]!r} of this handler, got none")
+        elif not _NAME.fullmatch(name):
+            raise problem(file, f"name of a prompt: expected {_SHAPE}, got {name!r:.80}")
+        else:
+            path = f"{self.root}/{name}" if self.root else name
+            file_named(path, folder, "file")
             Loading(file, folder, self._names).prompt(path, {})
 
     def _files(self, path: str) -> Iterator[tuple[Path, Path]]:
         for folder in self.directories:
-            for file in self._named(path, folder):
+            if (file := file_named(path, folder, f"file of prompt {path!r}")) is not None:
                 yield folder, file
-
-    def _named(self, path: str, folder: Path) -> list[Path]:
-        named = [file for suffix in SUFFIXES if (file := folder / f"{path}{suffix}").exists()]
-        if len(named) > 1:
-            others = " and ".join([repr(file.name) for file in named])
-            text = f"prompt {path!r}: expected one file, got {others}; remove one"
-            raise problem(named[0], text)
-        return named
 
     def _missing(self, name: str) -> PromptError:
         names = self.names()

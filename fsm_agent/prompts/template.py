@@ -63,7 +63,7 @@ class Joined(str):
         return Joined, (str(self), dict(self.parts))
 
 
-class Reference(Value, frozen=True):
+class _Reference(Value, frozen=True):
     """A place in a template that names other templates."""
 
     line: int
@@ -166,15 +166,8 @@ def _needed(
             yield from _needed(parts[name], parts, assigned, seen)
 
 
-def references(template: str) -> list[Reference]:
-    """Return the places where a template includes, extends or imports others, in order."""
-    if "{%" not in template:
-        return []
-    variables(template)
-    return list(_references(_environment().parse(template)))
-
-
-def _references(tree: jinja2.nodes.Template) -> Iterator[Reference]:
+def _references(tree: jinja2.nodes.Template) -> Iterator[_Reference]:
+    """Yield the places where a template includes, extends or imports others, in order."""
     from jinja2 import nodes
 
     for node in tree.find_all((nodes.Include, nodes.Extends, nodes.Import, nodes.FromImport)):
@@ -183,7 +176,7 @@ def _references(tree: jinja2.nodes.Template) -> Iterator[Reference]:
         names = [item.value for item in items if isinstance(item, nodes.Const) and isinstance(item.value, str)]
         is_optional = bool(getattr(node, "ignore_missing", False))
         is_base = isinstance(node, nodes.Extends)
-        yield Reference(node.lineno, tuple(names) if len(names) == len(items) else (), is_optional, is_base)
+        yield _Reference(node.lineno, tuple(names) if len(names) == len(items) else (), is_optional, is_base)
 
 
 def check_used(template: str, values: Mapping[str, Any]) -> None:
@@ -320,6 +313,19 @@ def files_in(folder: Path) -> Iterator[tuple[Path, str]]:
             yield file, name
 
 
+def file_named(name: str, folder: Path, what: str) -> Path | None:
+    """Return the prompt file in a directory with this name, whatever its suffix, or None.
+
+    Raises:
+        PromptError: If there are several.
+    """
+    named = [file for suffix in SUFFIXES if (file := folder / f"{name}{suffix}").exists()]
+    if len(named) > 1:
+        others = " and ".join([repr(file.name) for file in named])
+        raise problem(named[0], f"expected one {what}, got {others}; remove one")
+    return named[0] if named else None
+
+
 def found(name: str | Path, folders: Iterable[Path], owner: str, advice: str = "") -> Path:
     """Return the first file with this name in the folders."""
     searched = list(dict.fromkeys([folder / name for folder in folders]))  # an absolute path stays unchanged
@@ -367,28 +373,21 @@ def template_in(content: Content, file: Path, within: str | Path | None = None) 
     """Return the template of a file, with the templates that it includes."""
     text = content.text.removesuffix("\n")
     gathering = _Gathering(Path(file.parent if within is None else within))
-    gathering.add(text, file, content.line)
+    gathering.add(text, file, content.line, [str(file)])
     return Joined(text, gathering.parts) if gathering.parts else text
-
-
-def check_part(name: str) -> None:
-    """Refuse a file name that is not a path below the directory of prompts."""
-    if not _PART.fullmatch(name):
-        right = "a path below the folder of prompts, such as '_parts/style.jinja'"
-        raise PromptError(f"expected {right}, got {name!r:.80}")
 
 
 class _Gathering:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.parts: dict[str, str] = {}
-        self.open: list[str] = []  # the files that led to the current one
 
-    def add(self, text: str, file: Path, before: int) -> None:
-        """Check a template that begins after ``before`` lines of its file, and read the templates that it includes."""
-        self.open.append(str(file))
+    def add(self, text: str, file: Path, before: int, trail: list[str]) -> None:
+        """Check a template that begins after ``before`` lines of its file, and read the templates that it includes.
+
+        ``trail`` holds the files that led to this one, and this one.
+        """
         try:
-            referred = references(text)
             variables(text)
         except PromptError as error:
             syntax = error.__cause__
@@ -397,37 +396,34 @@ class _Gathering:
                 raise problem(file, str(error)) from error
             text = f"the template is wrong in line {before + line}: {getattr(syntax, 'message', syntax)}"
             raise problem(file, text, before + line) from error
-        for reference in referred:
-            for name in self._there(reference, file, before + reference.line):
-                self._include(name, reference, file, before + reference.line)
-        self.open.pop()
+        for reference in _references(_environment().parse(text)) if "{%" in text else ():
+            line = before + reference.line
+            for name in self._there(reference, file, line):
+                path = self.root / name
+                if str(path) in trail:
+                    circle = " -> ".join([*trail[trail.index(str(path)) :], str(path)])
+                    raise problem(file, f"expected includes without a cycle, got {circle}", line)
+                if name in self.parts:
+                    continue
+                if len(self.parts) >= MAX_PARTS:
+                    raise problem(file, f"expected at most {MAX_PARTS} included templates, got more", line)
+                part = read(path, self.root)
+                self.parts[name] = part.text.removesuffix("\n") if reference.is_base else part.text
+                self.add(self.parts[name], path, part.line, [*trail, str(path)])
 
-    def _there(self, reference: Reference, file: Path, line: int) -> list[str]:
+    def _there(self, reference: _Reference, file: Path, line: int) -> list[str]:
+        """Return the existing templates that a reference names."""
         if not reference.names:
             raise problem(file, "expected the name of a template in quotes, got one that is computed", line)
-        try:
-            for name in reference.names:
-                check_part(name)
-        except PromptError as error:
-            raise problem(file, str(error), line) from None
+        for name in reference.names:
+            if not _PART.fullmatch(name):
+                right = "a path below the folder of prompts, such as '_parts/style.jinja'"
+                raise problem(file, f"expected {right}, got {name!r:.80}", line)
         there = [name for name in reference.names if (self.root / name).is_file()]
         if not there and not reference.is_optional:
             places = ", ".join([repr(str(self.root / name)) for name in reference.names])
             raise problem(file, f"the template {reference.names[0]!r} is missing; searched: {places}", line)
         return there
-
-    def _include(self, name: str, reference: Reference, file: Path, line: int) -> None:
-        path = str(self.root / name)
-        if path in self.open:
-            circle = " -> ".join([*self.open[self.open.index(path) :], path])
-            raise problem(file, f"expected includes without a cycle, got {circle}", line)
-        if name in self.parts:
-            return
-        if len(self.parts) >= MAX_PARTS:
-            raise problem(file, f"expected at most {MAX_PARTS} included templates, got more", line)
-        part = read(self.root / name, self.root)
-        self.parts[name] = part.text.removesuffix("\n") if reference.is_base else part.text
-        self.add(self.parts[name], self.root / name, part.line)
 
 
 def _read_file(file: Path, within: str | Path | None) -> str:
