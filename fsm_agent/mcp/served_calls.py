@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 import anyio
@@ -55,36 +55,29 @@ class Progress:
         self._report = report
         self._tool = tool
         self._count = 0
-        self._waiting = deque[tuple[int, str]](maxlen=MAX_WAITING)
-        self._news = asyncio.Event()
-        self._is_over = False
+        self._waiting = asyncio.Queue[tuple[int, str] | None](MAX_WAITING + 1)  # and the end
 
     def hear(self, event: Event) -> None:
         """Queue a report about an event in the call."""
-        text = self._text(event)
-        if text:
+        if text := self._text(event):
             self._count += 1
-            self._waiting.append((self._count, text[:MAX_CHARS]))
-            self._news.set()
+            self._put((self._count, text[:MAX_CHARS]))
 
     def end(self) -> None:
         """Make `send` return once all reports are sent."""
-        self._is_over = True
-        self._news.set()
+        self._put(None)
+
+    def _put(self, report: tuple[int, str] | None) -> None:
+        if self._waiting.full():
+            self._waiting.get_nowait()
+        self._waiting.put_nowait(report)
 
     async def send(self) -> None:
-        """Send reports until `end`, or until sending fails."""
-        while True:
-            await self._news.wait()
-            self._news = asyncio.Event()
-            while self._waiting:
-                number, text = self._waiting.popleft()
-                try:
-                    await self._report(number, None, text)
-                except Exception:  # the connection is closed, which ends the call anyway
-                    return
-            if self._is_over:
-                return
+        """Send reports until `end`, or until sending fails because the connection is closed, which ends the call."""
+        with suppress(Exception):
+            while (report := await self._waiting.get()) is not None:
+                number, text = report
+                await self._report(number, None, text)
 
     def _text(self, event: Event) -> str:
         where = ""
@@ -104,14 +97,6 @@ def _json(data: Any) -> str:
 CANCELLED = "cancelled by the client"
 CANCEL_TIMEOUT_S = 5.0  # for a call to end by itself after it is cancelled
 MOST_WAITED = 1000  # calls kept in memory that have waited
-
-
-async def drive_to_rest(result: Awaitable[CallResult[Any]]) -> AgentCall[Any]:
-    """Drive a call until it has ended or is suspended, and return it."""
-    try:
-        return (await result).call
-    except (CallFailed, CallSuspended) as error:
-        return error.call
 
 
 class Calls:
@@ -134,7 +119,7 @@ class Calls:
     async def begin(self, name: str, task: str, user: str, progress: Progress) -> AgentCall[Any]:
         """Run a new call until it ends or waits."""
         call = await asyncio.to_thread(partial(self._agent.prepare, task, deps=self._deps, by=user, run_id=name))
-        return await drive_to_rest(self._agent.arun(call, progress.hear))
+        return await _at_rest(self._agent.arun(call, progress.hear))
 
     async def at(self, name: str) -> AgentCall[Any]:
         """Return a call that waits."""
@@ -144,9 +129,8 @@ class Calls:
 
     async def go_on(self, name: str, answers: Mapping[str, Outcome], by: str, progress: Progress) -> AgentCall[Any]:
         """Answer a call that waits, and run it until it ends or waits again."""
-        return await drive_to_rest(
-            self._agent.runs.aresume(name, answers or None, by=by, deps=self._deps, sink=progress.hear)
-        )
+        resumed = self._agent.runs.aresume(name, answers or None, by=by, deps=self._deps, sink=progress.hear)
+        return await _at_rest(resumed)
 
     async def cancel(self, name: str, by: str) -> None:
         """Cancel the call with this name, if it has not ended."""
@@ -173,34 +157,12 @@ class Calls:
             self._agent.runs.all.store.delete(name)
 
 
-async def drive_shielded(work: Awaitable[AgentCall[Any]], calls: Calls, name: str, by: str) -> AgentCall[Any]:
-    """Await a running call.  If this task is cancelled, cancel the call and wait for its end.
-
-    The call runs in its own task, because anyio repeats a cancellation at each await, which would disturb the release
-    of the run.
-    """
-    task = asyncio.ensure_future(work)
+async def _at_rest(result: Awaitable[CallResult[Any]]) -> AgentCall[Any]:
+    """Wait until a call has ended or is suspended, and return it."""
     try:
-        await asyncio.wait({task})
-    except asyncio.CancelledError:
-        await _shield(_cancel_both(task, calls, name, by))
-        raise
-    return task.result()
-
-
-async def _cancel_both(task: asyncio.Future[Any], calls: Calls, name: str, by: str) -> None:
-    await calls.cancel(name, by)
-    await asyncio.wait({task}, timeout=CANCEL_TIMEOUT_S)
-    task.cancel()
-    await asyncio.wait({task}, timeout=CANCEL_TIMEOUT_S)
-    if task.done() and not task.cancelled():
-        task.exception()  # otherwise asyncio logs that it was never retrieved
-    await calls.cancel(name, by)
-
-
-async def _shield(work: Awaitable[None]) -> None:
-    with anyio.CancelScope(shield=True):
-        await asyncio.ensure_future(work)
+        return (await result).call
+    except (CallFailed, CallSuspended) as error:
+        return error.call
 
 
 LOG = logging.getLogger("fsm_agent.mcp")
@@ -227,114 +189,125 @@ def current_user() -> str:
     return "" if token is None else token.subject or token.client_id
 
 
-class ToolCall(NamedTuple):
-    """One client's requests for one tool."""
+class ToolCall:
+    """One client's request for one tool."""
 
-    calls: Calls
-    context: ServerRequestContext[Any, Any]
-    params: types.CallToolRequestParams
-
-    @property
-    def by(self) -> str:
-        """The name to show for the person or client that answers."""
-        return current_user() or "mcp"
+    def __init__(
+        self, calls: Calls, context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
+    ) -> None:
+        self._calls, self._context, self._params = calls, context, params
+        self._name = params.request_state or calls.new_name()
+        self._by = current_user() or "mcp"  # the name to show for the person or client that answers
+        self._progress = Progress(context.session.report_progress, params.name)
 
     async def result(self) -> Result:
         """Run the call.  Return its result, or the question that it waits for."""
-        progress = Progress(self.context.session.report_progress, self.params.name)
-        sending = asyncio.create_task(progress.send())
+        sending = asyncio.create_task(self._progress.send())
         try:
-            result = await self._driven(progress)
-            progress.end()
+            result = await self._driven()
+            self._progress.end()
             await asyncio.wait({sending})  # so that the result comes last
         except _Refused as refusal:
             return error_result(str(refusal))
         except Exception as error:  # clients must not see its text
-            LOG.error("the tool %r failed", self.params.name, exc_info=error)
+            LOG.error("the tool %r failed", self._params.name, exc_info=error)
             raise MCPError(types.INTERNAL_ERROR, "Internal server error; its log has the reason") from None
         finally:
             sending.cancel()
+            self._calls.note_end(self._name)  # ignored if it has waited
         return result
 
-    async def _driven(self, progress: Progress) -> Result:
-        name = self.params.request_state or self.calls.new_name()
-        try:
-            return await self._driven_until_it_waits(name, progress)
-        finally:
-            self.calls.note_end(name)  # ignored if it has waited
-
-    async def _driven_until_it_waits(self, name: str, progress: Progress) -> Result:
-        call = await self._first(name, progress)
+    async def _driven(self) -> Result:
+        call = await self._first()
         while call.effects:
             questions = _questions(call)
-            await self._check_questions(name, questions)
-            if self.context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            if not questions:
+                raise _Refused(WAITS)
+            if not _can_ask(self._context):
+                await self._give_up()
+                raise _Refused(NO_FORMS)
+            if self._context.protocol_version in MODERN_PROTOCOL_VERSIONS:
                 forms: Any = {question.key: elicitation(question) for question in questions}
-                self.calls.note_wait(name)
-                return types.InputRequiredResult(input_requests=forms, request_state=name)
-            answers = await self._elicited(name, questions)
-            call = await self._answered(name, answers, progress)
+                self._calls.note_wait(self._name)
+                return types.InputRequiredResult(input_requests=forms, request_state=self._name)
+            call = await self._answered(await self._elicited(questions))
         return result_of(call)
 
-    async def _first(self, name: str, progress: Progress) -> AgentCall[Any]:
-        state = self.params.request_state
-        if state is None:
-            task = task_of(self.params.name, self.params.arguments or {})
+    async def _first(self) -> AgentCall[Any]:
+        if self._params.request_state is None:
+            task = task_of(self._params.name, self._params.arguments or {})
             if len(task) > MAX_ARGUMENT_CHARS:
                 raise _Refused(f"the arguments: expected at most {MAX_ARGUMENT_CHARS} characters of JSON, got more")
-            return await drive_shielded(
-                self.calls.begin(name, task, current_user(), progress), self.calls, name, self.by
-            )
+            return await self._drive(self._calls.begin(self._name, task, current_user(), self._progress))
         try:
-            call = await self.calls.at(name)
+            call = await self._calls.at(self._name)
         except RunUnknown:
             raise _Refused(ANSWERED) from None
-        responses, questions = self.params.input_responses, _questions(call)
+        responses, questions = self._params.input_responses, _questions(call)
         if not responses and (questions or not call.effects):
             return call
         answers = _answers(questions, responses or {})
         if responses and not answers:
             raise _Refused(ANSWERED)
-        return await self._answered(name, answers, progress)
+        return await self._answered(answers)
 
-    async def _answered(self, name: str, answers: Mapping[str, Outcome], progress: Progress) -> AgentCall[Any]:
+    async def _answered(self, answers: Mapping[str, Outcome]) -> AgentCall[Any]:
         try:
-            work = self.calls.go_on(name, answers, self.by, progress)
-            return await drive_shielded(work, self.calls, name, self.by)
+            return await self._drive(self._calls.go_on(self._name, answers, self._by, self._progress))
         except (AlreadyAnswered, NotAsked, RunUnknown):
             raise _Refused(ANSWERED) from None
         except RunBusy:
             raise _Refused(GOES_ON) from None
 
-    async def _check_questions(self, name: str, questions: tuple[Question, ...]) -> None:
-        """Refuse a call that waits for something that this client cannot provide."""
-        if not questions:
-            raise _Refused(WAITS)
-        if not _can_ask(self.context):
-            await self._give_up(name)
-            raise _Refused(NO_FORMS)
+    async def _drive(self, work: Awaitable[AgentCall[Any]]) -> AgentCall[Any]:
+        """Await a running call.  If this task is cancelled, cancel the call and wait for its end.
 
-    async def _elicited(self, name: str, questions: tuple[Question, ...]) -> dict[str, Outcome]:
+        The call runs in its own task, because anyio repeats a cancellation at each await, which would disturb the
+        release of the run.
+        """
+        task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            await _shield(self._end(task))
+            raise
+        return task.result()
+
+    async def _end(self, task: asyncio.Future[Any]) -> None:
+        await self._calls.cancel(self._name, self._by)
+        await asyncio.wait({task}, timeout=CANCEL_TIMEOUT_S)
+        task.cancel()
+        await asyncio.wait({task}, timeout=CANCEL_TIMEOUT_S)
+        if task.done() and not task.cancelled():
+            task.exception()  # otherwise asyncio logs that it was never retrieved
+        await self._calls.cancel(self._name, self._by)
+
+    async def _elicited(self, questions: tuple[Question, ...]) -> dict[str, Outcome]:
         """Ask the client's user while the request stays open, as protocols before 2026-07-28 do."""
         answers: dict[str, Outcome] = {}
-        session = self.context.session
+        session = self._context.session
         try:
             for question in questions:
                 params: Any = elicitation(question).params
                 filled = await session.elicit_form(
-                    params.message, params.requested_schema, related_request_id=self.context.request_id
+                    params.message, params.requested_schema, related_request_id=self._context.request_id
                 )
                 answers |= _answers((question,), {question.key: filled})
         except BaseException as error:
-            await self._give_up(name)
+            await self._give_up()
             if isinstance(error, MCPError):
                 raise _Refused(f"the client has not answered: {error.error.message[:200]}") from None
             raise
         return answers
 
-    async def _give_up(self, name: str) -> None:
+    async def _give_up(self) -> None:
         """Cancel a call that is not running, even if the current task is cancelled."""
-        await _shield(self.calls.cancel(name, self.by))
+        await _shield(self._calls.cancel(self._name, self._by))
+
+
+async def _shield(work: Awaitable[None]) -> None:
+    with anyio.CancelScope(shield=True):
+        await asyncio.ensure_future(work)
 
 
 def _can_ask(context: ServerRequestContext[Any, Any]) -> bool:
