@@ -8,9 +8,8 @@ import binascii
 import hashlib
 import os
 import re
-import weakref
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import groupby
 from operator import contains
@@ -175,8 +174,7 @@ class MCPServer:
         self._prefix = prefix
         self._adapt = adapt
         target = Target(name=self.name, transport=transport, start_timeout_s=start_timeout_s)
-        self._connection = Connection(target)
-        self._access = _Access(self._connection, timeout_s)
+        self._connection = Connection(target, timeout_s)
         self._offered: tuple[tuple[Tool, ...], tuple[Function, ...]] = ((), ())
 
     @classmethod
@@ -253,8 +251,8 @@ class MCPServer:
             MCPServerError: If the server does not start or does not answer.
             ConfigError: If the package ``mcp`` or the command is missing.
         """
-        tools = None if self._access.is_closed else self._connection.tools_now
-        return self._functions_of(_wait(self._access.submit(self._connection.tools())) if tools is None else tools)
+        tools = self._connection.tools_now
+        return self._functions_of(_wait(self._connection.submit(self._connection.tools())) if tools is None else tools)
 
     def call(self, tool: str, /, **arguments: Any) -> str | list[Piece]:
         """Call a tool by its name on the server.
@@ -266,33 +264,33 @@ class MCPServer:
             MCPToolError: If the tool failed or timed out.
             MCPServerError: If the server cannot be reached, or ended before it answered.
         """
-        return _wait(self._access.call(tool, arguments))
+        return _wait(self._connection.submit(_call(self._connection, tool, arguments)))
 
     async def acall(self, tool: str, /, **arguments: Any) -> str | list[Piece]:
         """The async version of `call`.  Cancelling it cancels the call on the server."""
-        return await asyncio.wrap_future(self._access.call(tool, arguments))
+        return await asyncio.wrap_future(self._connection.submit(_call(self._connection, tool, arguments)))
 
     def close(self) -> None:
         """End the session and the server's process, if any.  Afterwards, the server can only be used in a new block."""
-        self._access.is_closed = True
+        self._connection.is_closed = True
         _wait(background().submit(self._connection.close()))
 
     async def aclose(self) -> None:
         """The async version of `close`."""
-        self._access.is_closed = True
+        self._connection.is_closed = True
         await asyncio.wrap_future(background().submit(self._connection.close()))
 
     def __enter__(self) -> Self:
-        self._access.is_closed = False
-        _wait(self._access.submit(self._connection.tools()))
+        self._connection.is_closed = False
+        _wait(self._connection.submit(self._connection.tools()))
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
-        self._access.is_closed = False
-        await asyncio.wrap_future(self._access.submit(self._connection.tools()))
+        self._connection.is_closed = False
+        await asyncio.wrap_future(self._connection.submit(self._connection.tools()))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -313,47 +311,24 @@ class MCPServer:
         return functions
 
     def _function(self, tool: Tool, name: str) -> Function:
-        droppable, access = _optional(tool.input_schema), self._access
+        droppable, connection = _optional(tool.input_schema), self._connection
 
         async def call(**arguments: Any) -> str | list[Piece]:
             kept = {key: value for key, value in arguments.items() if value is not None or key not in droppable}
-            return await asyncio.wrap_future(access.call(tool.name, kept))
+            return await asyncio.wrap_future(connection.submit(_call(connection, tool.name, kept)))
 
         about, schema, hints = tool.description or "", tool.input_schema, tool.annotations
         once = hints is not None and hints.destructive_hint is True and not hints.idempotent_hint
         return Function(name=name, description=about, parameters=schema, call=call, is_async=True, once=once)
 
 
-class _Access:
-    """Access to a server from any thread, for the `MCPServer` and its functions.
-
-    This object has no reference to the `MCPServer`, which holds the functions.  A reference cycle would keep the
-    session open until garbage collection.  The session ends when neither the `MCPServer` nor a function is left.
-    """
-
-    def __init__(self, connection: Connection, timeout_s: float) -> None:
-        self.is_closed = False
-        self._connection = connection
-        self._timeout_s = timeout_s
-        weakref.finalize(self, connection.drop).atexit = False  # at exit, all sessions are closed anyway
-
-    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run one of the connection's coroutines in the background, unless the server is closed."""
-        if self.is_closed:
-            coroutine.close()
-            raise UsageError(f"{self._connection.target} is closed; use it inside its with block")
-        return background().submit(coroutine)
-
-    def call(self, tool: str, arguments: Mapping[str, Any]) -> Future[str | list[Piece]]:
-        """Call a tool by its name on the server."""
-        return self.submit(self._answer(tool, arguments))
-
-    async def _answer(self, tool: str, arguments: Mapping[str, Any]) -> str | list[Piece]:
-        result = await self._connection.call(tool, arguments, self._timeout_s)
-        if result.is_error:
-            text = self._connection.target.scrubbed(error_text(result))
-            raise MCPToolError(text or f"the tool {tool!r} failed without a reason")
-        return result_value(result)
+async def _call(connection: Connection, tool: str, arguments: Mapping[str, Any]) -> str | list[Piece]:
+    """Call a tool by its name on the server, and return its result as a function's."""
+    result = await connection.call(tool, arguments)
+    if result.is_error:
+        text = connection.target.scrubbed(error_text(result))
+        raise MCPToolError(text or f"the tool {tool!r} failed without a reason")
+    return result_value(result)
 
 
 def function_names(tools: Iterable[str], prefix: str = "") -> dict[str, str]:

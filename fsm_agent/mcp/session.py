@@ -13,20 +13,21 @@ import json
 import math
 import threading
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
+from anyio.abc import ObjectReceiveStream
 from pydantic import ValidationError
 from pydantic_core import to_json, to_jsonable_python
 
 from fsm_agent._internal.system import at_fork, making
 from fsm_agent._internal.text import plain
 from fsm_agent.clients.endpoint import masked_logs
-from fsm_agent.errors import ConfigError, FsmAgentError, Retry
+from fsm_agent.errors import ConfigError, FsmAgentError, Retry, UsageError
 from fsm_agent.mcp.transports import StderrTail, Transport
 from fsm_agent.providers.sse import mended
 
@@ -110,11 +111,6 @@ def background() -> Background:
         return _current
 
 
-def is_mine(home: Background) -> bool:
-    """Return whether ``home`` is this process's background thread."""
-    return home is _current
-
-
 def _forget_parents_sessions() -> None:
     global _current
     if _current is not None:
@@ -145,8 +141,9 @@ async def all_tools(client: Client, target: Target) -> tuple[Tool, ...]:
         if len(tools) + len(page.tools) > MAX_TOOLS:
             raise target.failure(f"lists more than {MAX_TOOLS} tools")
         for tool in page.tools:
-            tools.append(_bounded(tool, target))
-            size_chars += _size_chars(tools[-1])
+            bounded = _bounded(tool, target)
+            tools.append(bounded)
+            size_chars += len(tool.name) + len(bounded.description or "") + len(to_json(bounded.input_schema))
             if size_chars > MAX_CHARS:
                 raise target.failure(
                     f"describes its tools in more than {MAX_CHARS} characters, up to {tool.name!r:.100}"
@@ -162,10 +159,6 @@ def _bounded(tool: Tool, target: Target) -> Tool:
         raise target.failure(f"has a tool whose name is longer than {MAX_NAME_CHARS} characters: {tool.name!r:.100}")
     description = _text(tool.description or tool.title or "")
     return tool.model_copy(update={"description": description, "input_schema": _schema(tool.input_schema)})
-
-
-def _size_chars(tool: Tool) -> int:
-    return len(tool.name) + len(tool.description or "") + len(to_json(tool.input_schema))
 
 
 def _schema(value: Any) -> Any:
@@ -269,9 +262,9 @@ class Session:
         home.at_end.add(self.close)
 
     @property
-    def has_ended(self) -> bool:
-        """True once the session has ended and a new one is needed."""
-        return self._stop.is_set()
+    def is_live(self) -> bool:
+        """Whether the session can be used.  A fork does not copy its thread."""
+        return self.home is _current and not self._stop.is_set()
 
     async def client(self) -> Client:
         """Return the official client, once it is connected."""
@@ -385,7 +378,7 @@ class Session:
             ready.set()
 
 
-class _Watched:
+class _Watched(ObjectReceiveStream[Any]):
     """A message stream that calls ``at_end`` when it ends and repairs halves of surrogate pairs."""
 
     def __init__(self, stream: ReadStream[Any], at_end: Callable[[], None]) -> None:
@@ -399,24 +392,8 @@ class _Watched:
             self._at_end()
             raise
 
-    def __aiter__(self) -> _Watched:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
     async def aclose(self) -> None:
         await self._stream.aclose()
-
-    async def __aenter__(self) -> _Watched:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *exc: Any) -> bool | None:
-        return await self._stream.__aexit__(*exc)
 
 
 def _readable(item: Any) -> Any:
@@ -472,90 +449,99 @@ def describe_error(error: BaseException | None) -> str:
     return "" if error is None else str(error)[:_ERROR_CHARS] or type(error).__name__
 
 
-class Connection:
-    """Access to a server through its current session or a new one.  Only `tools_now` and `drop` are thread-safe."""
+class _Forgotten(MCPToolError):
+    """A restarted HTTP server does not know the session, so it has not run the call."""
 
-    def __init__(self, target: Target) -> None:
+
+class Connection:
+    """Access to a server through its current session or a new one.
+
+    Coroutines run in the background, where `submit` starts them from any thread.  A session ends when nothing
+    references its connection.  So the functions of an `MCPServer` reference the connection, and the connection does not
+    reference the `MCPServer`, which holds them: a cycle would keep the session open until garbage collection.
+    """
+
+    def __init__(self, target: Target, timeout_s: float) -> None:
         self.target = target
-        self._session: Session | None = None
+        self.is_closed = False
+        self._timeout_s = timeout_s
+        self._latest: list[Session] = []  # at most one
+        weakref.finalize(self, _let_go, self._latest).atexit = False  # at exit, all sessions are closed anyway
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine in the background, unless the server is closed."""
+        if self.is_closed:
+            coroutine.close()
+            raise UsageError(f"{self.target} is closed; use it inside its with block")
+        return background().submit(coroutine)
 
     @property
     def tools_now(self) -> tuple[Tool, ...] | None:
-        """The tools if they are already listed, otherwise None.  Never waits."""
-        session = self._session
-        return session.tools if session is not None and self._is_live(session) else None
+        """The tools if they are already listed, otherwise None.  Never waits.  Thread-safe."""
+        return next((session.tools for session in self._latest if session.is_live and not self.is_closed), None)
 
     async def tools(self) -> tuple[Tool, ...]:
         """Return the server's tools.  Start the server if needed."""
         with masked_logs(self.target.transport.secrets):
             return await self._tools_of(await self._live())
 
-    async def _tools_of(self, session: Session) -> tuple[Tool, ...]:
-        await session.client()
-        try:
-            async with asyncio.timeout(self.target.start_timeout_s):
-                return await session.listed()
-        except TimeoutError:
-            failure: FsmAgentError = self.target.failure(f"did not list its tools in {self.target.start_timeout_s:g} s")
-        except Exception as error:
-            failure = await self._understood(error, session)
-        try:
-            raise failure  # outside the handler, so that tracebacks do not show the server's own error
-        finally:
-            del failure  # otherwise the error and this frame form a cycle
-
-    async def call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> CallToolResult:
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> CallToolResult:
         """Call a tool and return its result, which may report an error."""
         with masked_logs(self.target.transport.secrets):  # requests are logged in the context of their sender
-            return await self._call(tool, arguments, timeout_s)
-
-    async def _call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> CallToolResult:
-        session = await self._live()
-        for may_repeat in (True, False):
-            if not session.was_listed:  # the client checks results by the output schemas of the tools
-                await self._tools_of(session)
-            client = await session.client()
-            try:
-                async with asyncio.timeout(timeout_s):
-                    return await client.call_tool(tool, _sendable(arguments))
-            except TimeoutError:
-                failure: FsmAgentError | None = MCPToolError(f"the tool {tool!r} did not answer in {timeout_s:g} s")
-            except Exception as error:
-                is_over = not (may_repeat and _is_forgotten(error))
-                failure = await self._understood(error, session, tool) if is_over else None
-            if failure is not None:
-                try:
-                    raise failure  # outside the handler, so that tracebacks do not show the server's own error
-                finally:
-                    del failure  # otherwise the error and this frame form a cycle
-            session.let_go()  # a restarted HTTP server does not know the session, so it has not run the call
             session = await self._live()
-        raise AssertionError("unreachable")
+            try:
+                return await self._call(session, tool, arguments)
+            except _Forgotten:
+                session.let_go()
+            return await self._call(await self._live(), tool, arguments)
 
     async def close(self) -> None:
         """Close the session.  The next use opens another."""
-        if self._session is not None and is_mine(self._session.home):
-            await self._session.close()
-
-    def drop(self) -> None:
-        """End the session without waiting."""
-        session = self._session
-        if session is not None and self._is_live(session):
-            with suppress(RuntimeError):  # the loop is closed, and so are all its sessions
-                session.home.loop.call_soon_threadsafe(session.let_go)
+        for session in self._latest:
+            if session.home is _current:
+                await session.close()
 
     async def _live(self) -> Session:
         """Return the session, or a new one if it has ended."""
         await _hear_of_ends()
-        if self._session is None or not self._is_live(self._session):
-            self._session = Session(self.target, background())
-        return self._session
+        if not any(session.is_live for session in self._latest):
+            self._latest[:] = [Session(self.target, background())]
+        return self._latest[0]
 
-    def _is_live(self, session: Session) -> bool:
-        return is_mine(session.home) and not session.has_ended
+    async def _tools_of(self, session: Session) -> tuple[Tool, ...]:
+        await session.client()
+        timeout_s = self.target.start_timeout_s
+        late = self.target.failure(f"did not list its tools in {timeout_s:g} s")
+        return await self._answer(session, session.listed(), timeout_s, late)
 
-    async def _understood(self, error: Exception, session: Session, tool: str | None = None) -> FsmAgentError:
-        """Return our error for an error in a call to a tool.  Without a tool, the error concerns the list of tools."""
+    async def _call(self, session: Session, tool: str, arguments: Mapping[str, Any]) -> CallToolResult:
+        if not session.was_listed:  # the client checks results by the output schemas of the tools
+            await self._tools_of(session)
+        client, late = (
+            await session.client(),
+            MCPToolError(f"the tool {tool!r} did not answer in {self._timeout_s:g} s"),
+        )
+        return await self._answer(session, _call_tool(client, tool, arguments), self._timeout_s, late, tool)
+
+    async def _answer(
+        self, session: Session, answer: Awaitable[T], timeout_s: float, late: FsmAgentError, tool: str | None = None
+    ) -> T:
+        """Return the server's answer to a call of a tool or, without a tool, to a request for its list of tools."""
+        failure = late
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await answer
+        except TimeoutError:
+            pass
+        except Exception as error:
+            failure = await self._understood(error, session, tool)
+        try:
+            raise failure  # outside the handler, so that tracebacks do not show the server's own error
+        finally:
+            del failure, late  # otherwise the error and this frame form a cycle
+
+    async def _understood(self, error: Exception, session: Session, tool: str | None) -> FsmAgentError:
+        """Return our error for an error from the official client."""
         if isinstance(error, FsmAgentError):
             return error
         if _is_closed(error):
@@ -563,7 +549,15 @@ class Connection:
             return self.target.failure(f"ended before {what}", await session.last_words())
         if tool is None:
             return self.target.failure("did not list its tools", describe_error(error))
-        return MCPToolError(self.target.scrubbed(f"the tool {tool!r}: {describe_error(error)}"))
+        kind = _Forgotten if _is_forgotten(error) else MCPToolError
+        return kind(self.target.scrubbed(f"the tool {tool!r}: {describe_error(error)}"))
+
+
+def _let_go(sessions: Iterable[Session]) -> None:
+    for session in sessions:
+        if session.is_live:
+            with suppress(RuntimeError):  # the loop is closed, and so are all its sessions
+                session.home.loop.call_soon_threadsafe(session.let_go)
 
 
 async def _hear_of_ends() -> None:
@@ -576,14 +570,14 @@ async def _hear_of_ends() -> None:
         await asyncio.sleep(0)
 
 
-def _sendable(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments as JSON values.
+async def _call_tool(client: Client, tool: str, arguments: Mapping[str, Any]) -> CallToolResult:
+    """Call a tool with arguments that the official package can send.
 
-    The official package sends null for NaN, and ends the session for half a surrogate pair.
+    It sends null for NaN, and ends the session for half a surrogate pair.
     """
     sent: dict[str, Any] = to_jsonable_python(dict(arguments))
     json.dumps(sent, ensure_ascii=False, allow_nan=False).encode()
-    return sent
+    return await client.call_tool(tool, sent)
 
 
 def _is_closed(error: Exception) -> bool:

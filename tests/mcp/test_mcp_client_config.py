@@ -52,7 +52,7 @@ def test_the_path_of_a_program_may_contain_a_space(tmp_path):
 
 def test_options_hold_for_all_and_over_the_prefix():
     (server,) = mcp_servers({"servers": {"a": {"command": "x"}}}, prefix="", timeout_s=3).values()
-    assert (server.name, server._prefix, server._access._timeout_s) == ("a", "", 3)
+    assert (server.name, server._prefix, server._connection._timeout_s) == ("a", "", 3)
 
 
 @pytest.mark.parametrize(
