@@ -595,7 +595,7 @@ def _arguments_type(
             fields |= dict.fromkeys(bound, NotRequired[Annotated[Any, BeforeValidator(_refuse)]])
         elif key not in bound:
             fields[key] = _field(parameter, hints.get(key, Any), documented.get(key))
-    configured = with_config(ConfigDict(extra="allow" if is_open else "forbid"))
+    configured = with_config(ConfigDict(extra="allow" if is_open else "forbid", allow_inf_nan=False))
     return configured(cast("Any", typing_extensions.TypedDict)(name, fields))
 
 

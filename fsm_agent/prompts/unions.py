@@ -263,12 +263,15 @@ class _Reader:
 class _Walk:
     """Rewrites a core schema so that the members of its unions are told apart.
 
-    The result serves to read values, to describe them, or to describe everything that is read.
+    The result serves to read values, to describe them, or to describe everything that is read.  A schema that reads
+    refuses numbers that JSON does not have, such as NaN, unless the type allows them explicitly.
     """
 
     def __init__(self, root: Core, purpose: Purpose = "shown") -> None:
         self.purpose = purpose
         self.has_tags = False
+        self._told_apart = 0  # unions so far
+        self._is_finite = purpose == "read"  # floats are finite
         self._definitions: dict[str, Core] = {}
         for node in _nodes(root):
             if "ref" in node:
@@ -281,6 +284,10 @@ class _Walk:
             return core if all(map(is_, items, core)) else type(core)(items)
         if not isinstance(core, dict):
             return core
+        if core.get("type") == "float" and self._is_finite:
+            return {"allow_inf_nan": False, **core}
+        told_apart, is_finite = self._told_apart, self._is_finite
+        self._is_finite = is_finite and not (core.get("config") or {}).get("allow_inf_nan")
         changed: dict[str, Any] = {}
         for key in (*_NESTING, *_SEVERAL):
             old = core.get(key)
@@ -291,7 +298,8 @@ class _Walk:
                 new = self.of(old)
             if new is not old:
                 changed[key] = new
-        if changed and core.get("custom_init"):
+        self._is_finite = is_finite
+        if self._told_apart > told_apart and core.get("custom_init"):
             name = core["cls"].__name__
             what = "expected unions that JSON can tell apart in a class with an __init__ of its own, got others"
             raise PromptError(f"{name}: {what}; add Field(discriminator=…), or remove the __init__")
@@ -304,6 +312,7 @@ class _Walk:
         members = _Members(found, [self.label(choice) for choice in choices])
         if members.are_plain:
             return core
+        self._told_apart += 1
         self.has_tags = self.has_tags or bool(members.tags)
         closed = {index: self.closed(choices[index]) for index in {*members.objects, *members.tags}}
         kept = {key: core[key] for key in ("ref", "metadata", "serialization") if key in core}

@@ -194,6 +194,12 @@ class TestSchema:
             described = [given["description"] for given in properties(f).values()]
             assert described == ["First.", "Second:\nof two."], docstring
 
+    def test_arguments_are_numbers_that_json_has(self):
+        def f(x: float, more: list[float] | None = None): ...
+
+        for arguments in ('{"x": NaN}', '{"x": -Infinity}', '{"x": 1e400}', '{"x": "nan"}', '{"x": 1, "more": [NaN]}'):
+            assert "finite" in (Function.of(f).refusal(arguments) or ""), arguments
+
     def test_any_parameter_name_will_do(self):
         for name in ("self", "cls", "call", "args", "kwargs", "name", "model_config", "schema", "json"):
             scope: dict[str, Any] = {}

@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import math
 import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import date
-from typing import Any, Optional, Union
+from typing import Annotated, Any, Optional, Union
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from support.examples import examples
 from typing_extensions import TypedDict
 
@@ -44,6 +45,14 @@ class Node(BaseModel):
 
 class Valued(BaseModel):
     value: int
+
+
+class Measured(BaseModel):
+    metres: float
+
+
+class Unbounded(Measured):
+    model_config = ConfigDict(allow_inf_nan=True)
 
 
 @dataclasses.dataclass
@@ -257,6 +266,26 @@ class TestTypes:
             parsed = Output(kind).parse(text)
             assert parsed == value
             assert type(parsed) is type(value)
+
+    def test_numbers_that_json_does_not_have_are_refused(self):
+        for kind, form in [
+            (float, "{}"),
+            (float, '{{"value": {}}}'),
+            (float | None, "{}"),
+            (list[float], "[1, {}]"),
+            (dict[str, float], '{{"a": {}}}'),
+            (Measured, '{{"metres": {}}}'),
+            (list[Measured], '[{{"metres": {}}}]'),
+            (Measured | Review, '{{"metres": {}}}'),
+        ]:
+            for number in ("NaN", "-Infinity", "1e400", '"nan"', '"Infinity"'):
+                with pytest.raises(ParseError):
+                    Output(kind).parse(form.format(number))
+            assert "1.5" in repr(Output(kind).parse(form.format(1.5)))
+
+    def test_they_are_read_if_the_type_allows_them(self):
+        assert math.isnan(Output(Annotated[float, Field(allow_inf_nan=True)]).parse("NaN"))
+        assert Output(Unbounded).parse('{"metres": Infinity}').metres == math.inf
 
     def test_a_date_needs_no_quotes_unless_more_of_it_may_come(self):
         assert Output(date).parse(" 2024-01-31\n") == date(2024, 1, 31)
