@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from transitions import Event, EventData, Machine, Transition
+from transitions import EventData, Machine, Transition
 from transitions.core import Condition
 
 from fsm_agent._internal.structs import Value
@@ -60,17 +60,6 @@ class _RowTransition(Transition):
         model.state = self.dest
 
 
-class _RowEvent(Event):
-    def trigger(self, model: Any, *args: Any) -> bool:
-        """Execute the first row that fits.  A table has no callbacks around its triggers, so skip that search, too."""
-        data: Any = EventData(None, self, self.machine, model, args, {})
-        for row in self.transitions.get(model.state, ()):
-            data.transition = row
-            if row.execute(data):
-                return True
-        return False
-
-
 class RowMachine(Machine):
     """The machine of a table.  It calls guards and actions with ``(record, event, owner)``.
 
@@ -85,7 +74,6 @@ class RowMachine(Machine):
         {'off': <Light.OFF: 'off'>, 'on': <Light.ON: 'on'>}
     """
 
-    event_cls = _RowEvent
     transition_cls = _RowTransition
     members: Mapping[str, StrEnum]
     rows: tuple[Row, ...]
@@ -143,7 +131,7 @@ def take_row(machine: RowMachine, trigger: str, record: Any, event: Any, owner: 
     """
     cursor = Cursor(record)
     known = machine.events.get(trigger)
-    if known is None or not known.trigger(cursor, record, event, owner):
+    if known is None or cursor.state not in known.transitions or not known.trigger(cursor, record, event, owner):
         raise IllegalTrigger(_explanation(machine.rows, trigger, cursor.state, _refuse).refusal)
     cursor.state = machine.members[cursor.state]
     return cursor
