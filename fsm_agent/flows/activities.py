@@ -12,16 +12,15 @@ from fsm_agent.functions.context import Context
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.activity import activity_of
 from fsm_agent.runtime.approval import AskActivity
-from fsm_agent.runtime.call_activities import FunctionActivity, SleepActivity
-from fsm_agent.runtime.run_function import Ended, FunctionExecution
+from fsm_agent.runtime.call_activities import SleepActivity
+from fsm_agent.runtime.run_function import Ended, FunctionActivity
 
 PATIENCE_S = 60.0  # how long a driver waits when only a timer is open; a store may set its own patience
 
 
-class RunWithData(FunctionExecution):
-    """A call to a state's function, with the data as its argument."""
-
-    effect: RunOnData
+@activity_of(RunOnData)
+class StateFunctionActivity(FunctionActivity):
+    """A state's function while it is running, with the data as its argument."""
 
     def invoke(self, call: FunctionCall, context: Context[Any] | None = None) -> Any:
         function: Any = self.function.call
@@ -34,13 +33,6 @@ class RunWithData(FunctionExecution):
             return super().preparation_failure(error)
         # The text quotes the result, and no model sees it here
         return FunctionFailed(text=str(error), reason="wrong type", at_s=self.environment.clock.now())
-
-
-@activity_of(RunOnData)
-class StateFunctionActivity(FunctionActivity):
-    """A state's function while it is running."""
-
-    run_class = RunWithData
 
 
 @activity_of(AwaitAnswer)

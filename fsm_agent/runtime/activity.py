@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import suppress
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +16,6 @@ from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Event, Inside
 from fsm_agent.runtime.environment import Environment
 from fsm_agent.runtime.portal import Place
-from fsm_agent.runtime.run_function import raise_own_cancellation
 
 if TYPE_CHECKING:
     from fsm_agent.runtime.driver import Driver
@@ -198,6 +198,13 @@ async def perform(activity: Activity) -> Any:
         if is_stream:
             await work.aclose()
     raise AssertionError(f"{activity.key}: it ended without an outcome")
+
+
+def raise_own_cancellation(error: asyncio.CancelledError) -> None:
+    """Raise the error if this task itself was cancelled, not only something that it awaited."""
+    with suppress(RuntimeError):  # no loop runs here
+        if (task := asyncio.current_task()) and task.cancelling():
+            raise error
 
 
 def cancelled_inside(activity: Activity) -> RuntimeError:

@@ -24,10 +24,10 @@ from fsm_agent.errors import Retry, UsageError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.messages.events import Event, FunctionProgress
 from fsm_agent.messages.message import FunctionCall
-from fsm_agent.runtime.activity import Activity, activity_of
+from fsm_agent.runtime.activity import Activity, activity_of, raise_own_cancellation
 from fsm_agent.runtime.log import log_error, words
 from fsm_agent.runtime.portal import Aborted, Place, in_thread
-from fsm_agent.runtime.run_function import program_of, raise_own_cancellation
+from fsm_agent.runtime.run_function import program_of
 from fsm_agent.validation import invalid
 
 

@@ -1,6 +1,7 @@
 """The activities of an agent call.
 
-The activity of `AskApproval` is in `fsm_agent.runtime.approval`.
+Those of `AskApproval` and `CheckOutput` are in `fsm_agent.runtime.approval`, that of `RunFunction` is in
+`fsm_agent.runtime.run_function`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
-from functools import partial
 from typing import Any, TypeAlias
 
 from fsm_agent._internal.structs import without_halves
@@ -20,12 +20,9 @@ from fsm_agent.call.interpret import arriving_output, error_text
 from fsm_agent.call.outcomes import (
     Begun,
     Expired,
-    FunctionFailed,
-    Interrupted,
     ModelFailed,
     Outcome,
     Replied,
-    Returned,
     Slept,
     Started,
 )
@@ -34,15 +31,12 @@ from fsm_agent.call.requests import context_of
 from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.errors import ProviderError, TimedOut, UsageError
 from fsm_agent.functions.context import Context
-from fsm_agent.functions.function import Function
 from fsm_agent.messages.events import (
     ArgumentsDelta,
     Delta,
     Event,
     FunctionCallCompleted,
     FunctionCallStarted,
-    FunctionEnded,
-    FunctionStarted,
     LoopDetected,
     PartialOutput,
     ReplyCompleted,
@@ -57,9 +51,7 @@ from fsm_agent.runtime.activity import Activity, activity_of
 from fsm_agent.runtime.approval import AskActivity
 from fsm_agent.runtime.environment import Environment
 from fsm_agent.runtime.log import LOG, log_error, words
-from fsm_agent.runtime.portal import Place
 from fsm_agent.runtime.retry_delay import request_delay_s
-from fsm_agent.runtime.run_function import FunctionExecution, run_function, timeout_outcome
 from fsm_agent.validation import invalid, safe_repr
 
 PartialOutputs: TypeAlias = Callable[[Delta], PartialOutput | None]
@@ -408,106 +400,6 @@ class ReconcileActivity(AskActivity):
         what = f"the return value of reconcile of function {self.effect.call.name!r}"
         right = "Returned(text=…), FunctionFailed(text=…), RunAgain() or None"
         raise invalid(what, answer, right)
-
-
-@activity_of(RunFunction)
-class FunctionActivity(Activity):
-    """A running function.  Plain functions cannot be interrupted."""
-
-    run_class = FunctionExecution
-
-    process: AgentCall
-    run: FunctionExecution
-
-    is_abortable = False
-
-    def prepare(self) -> bool:
-        function: Function = self.effect.function
-        self.timeout_s = function.timeout_s
-        self.may_run_inline = not (function.takes_context or self.effect.is_once)
-        self.is_quick = not (function.blocking or function.is_awaited) and function.is_plain
-        takes_thread = not function.is_awaited if self.driver.is_sync else function.takes_thread
-        self.place = Place.THREAD if takes_thread else Place.LOOP
-        # Another driver, now gone, started this function.  It may have run, so it is in doubt and not run here.
-        self.is_instant = self.effect.is_once and self.key not in self.driver.begun
-        return function.call is not None
-
-    def announcement(self) -> Sequence[Event]:
-        call = self.effect.call
-        return (FunctionStarted(call.id, call.name, call.arguments_json),)
-
-    def begin(self) -> None:
-        tell = partial(self.driver.report, self.key)
-        heard, recorder = self.driver.has_listener, self.driver.recorder
-        self.run = self.run_class(
-            self.effect, self.process, self.environment, tell, has_listener=heard, recorder=recorder
-        )
-        if self.run.inner is not None and (posts := self.driver.posts_inside) is not None:
-            at = len(self.key) + len(SEPARATOR)
-            self.run.inner.posts = [post.changed(key=post.key[at:]) for post in posts.of(self.key)]
-        self.since_s = time.monotonic()
-
-    def at_once(self) -> Interrupted:
-        return Interrupted(at_s=self.environment.clock.now())
-
-    async def perform(self) -> Outcome | None:
-        return await run_function(self.run, self.place) or self._outcome_while_waiting()
-
-    def _outcome_while_waiting(self) -> Interrupted | None:
-        """Return the outcome of a function that waits for a run it has begun, or None if it will run again later."""
-        # A function that must not run twice is in doubt, because it is unknown what it did before it waited.
-        return Interrupted(at_s=self.environment.clock.now()) if self.effect.is_once else None
-
-    def leave_open(self) -> None:
-        inner, driver, posts = self.run.inner, self.driver, self.driver.posts_inside
-        assert inner is not None
-        assert posts is not None
-        driver.process.waits_inside[self.key] = tuple(
-            [
-                wait.changed(effects=tuple([e.changed(key=f"{self.key}{SEPARATOR}{e.key}") for e in wait.effects]))
-                for wait in inner.waits
-            ]
-        )
-        used = {post.id for post in inner.used_posts}
-        posts.remove([post for post in posts.of(self.key) if post.id in used])
-
-    def finish(self, outcome: Any) -> Sequence[Event]:
-        if (posts := self.driver.posts_inside) is not None and not self.is_instant:
-            posts.remove(posts.of(self.key))
-        if type(outcome) is FunctionFailed and not self.is_instant:  # before the step: `CallFailed` needs its cause
-            self.process.problem, self.run.raised = self.run.raised, None
-        steps = self.driver.step(self.key, outcome)
-        if self.is_instant or not self.driver.has_listener:
-            return steps
-        run = self.run
-        call, text = run.effect.call, outcome.text if run.returned is None else run.returned
-        is_error = not isinstance(outcome, Returned) or outcome.is_error
-        ended = FunctionEnded(call.id, call.name, text, is_error, outcome.at_s - run.started_at_s, run.traceback)
-        return (*self.wrap_events((ended, *run.changes)), *steps)
-
-    def timeout_outcome(self) -> Returned | FunctionFailed:
-        return timeout_outcome(self.run)
-
-    def returned_outcome(self) -> Any:
-        return self.run.ended
-
-    def abandon(self) -> None:
-        recorder = self.driver.recorder
-        if self.effect.is_once and recorder is not None and recorder.lost is not None and self.handle is not None:
-            self.is_dropped = True  # it continues, and its outcome is posted to the new holder of the run
-            recorder.report_later(self.key, self.handle)
-            return
-        if self.run.inner is None:
-            self.run.cancel()
-        else:
-            self.run.cancel(is_over=self._is_over())
-        super().abandon()
-
-    def _is_over(self) -> bool:
-        """Return whether the function will not be run again, because its call has an outcome or will soon have one."""
-        if self.timeout_s is not None and time.monotonic() >= self.since_s + self.timeout_s:
-            return True
-        return all(effect.key != self.key for effect in self.driver.process.effects)
 
 
 def time_left(call: AgentCall, environment: Environment) -> float | None:

@@ -48,7 +48,7 @@ from fsm_agent.call.outcomes import Cancelled, Expired, Stopped
 from fsm_agent.call.process import NARROWED, SEPARATOR, Change, Deadline, EffectValue, EndRequest, Process
 from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
 from fsm_agent.messages.events import Event
-from fsm_agent.runtime import call_activities, probes  # noqa: F401  # register who performs effects of a call
+from fsm_agent.runtime import call_activities, probes, run_function  # noqa: F401  # register who performs effects
 from fsm_agent.runtime.activity import ACTIVITIES, Activity, Owners
 from fsm_agent.runtime.environment import Environment, PostedOutcome, PostsInside, Recorder, lasting
 from fsm_agent.runtime.log import LOG, is_debugged, log_steps

@@ -16,12 +16,11 @@ from typing import Any, Self, TypeAlias, TypeVar
 from fsm_agent.call.process import Process, open_effects, questions_of, wakes_at_s
 from fsm_agent.messages.events import Done, Event, Inside, Suspended
 from fsm_agent.runtime import portal
-from fsm_agent.runtime.activity import Activity, cancelled_inside, perform
+from fsm_agent.runtime.activity import Activity, cancelled_inside, perform, raise_own_cancellation
 from fsm_agent.runtime.driver import GRACE_S, Driver
 from fsm_agent.runtime.environment import Environment, Recorder
 from fsm_agent.runtime.portal import Aborted, Place, abort_in_force
 from fsm_agent.runtime.probes import MeasuredDrive
-from fsm_agent.runtime.run_function import raise_own_cancellation
 
 _left: set[asyncio.Task[Any]] = set()  # cancelled tasks that have not ended; the loop references them only weakly
 

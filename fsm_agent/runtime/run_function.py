@@ -12,18 +12,18 @@ import asyncio
 import inspect
 import logging
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import count
 from types import CoroutineType
-from typing import Any, NoReturn, TypeAlias, TypedDict
+from typing import Any, NoReturn, TypeAlias
 
-from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import Reconcile, RunFunction
 from fsm_agent.call.interpret import error_text, typed_error_text, unprepared
-from fsm_agent.call.outcomes import FunctionFailed, Returned
+from fsm_agent.call.outcomes import FunctionFailed, Interrupted, Returned
 from fsm_agent.call.process import SEPARATOR, EffectValue, InsideWait, Process, open_effects, wakes_at_s
 from fsm_agent.call.record import CallRecord, Limits
 from fsm_agent.call.spending import has_budget, with_limits_left
@@ -31,10 +31,11 @@ from fsm_agent.errors import Retry
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function, result_text
 from fsm_agent.functions.policy import Default, Retries
-from fsm_agent.messages.events import Event, FunctionProgress
-from fsm_agent.messages.message import Attachment, FunctionCall, Message, Text
+from fsm_agent.messages.events import Event, FunctionEnded, FunctionProgress, FunctionStarted
+from fsm_agent.messages.message import Attachment, FunctionCall, Text
 from fsm_agent.messages.payload import Payload
 from fsm_agent.messages.reply import UNUSED, Usage
+from fsm_agent.runtime.activity import Activity, activity_of, raise_own_cancellation
 from fsm_agent.runtime.environment import Environment, PostedOutcome, Recorder
 from fsm_agent.runtime.log import LOG, log_error, traceback_text, words
 from fsm_agent.runtime.portal import Aborted, Place, in_thread
@@ -145,93 +146,165 @@ class InnerCalls:
             raise Aborted
 
 
-Tell: TypeAlias = Callable[[FunctionProgress], object]
+_PROGRAM_DEPTH: ContextVar[int] = ContextVar("fsm_agent_program_depth", default=0)
+
+
+def current_run() -> FunctionActivity | None:
+    """Return the run of a function around the running code, or None outside functions."""
+    return _run.get()
+
+
+def current_depth() -> int:
+    """Return the number of agent calls around the running code."""
+    run = _run.get()
+    return max(run.process.record.depth + 1 if run else 0, _PROGRAM_DEPTH.get())
+
+
+@contextmanager
+def program_of(context: Context[Any]) -> Iterator[None]:
+    """Run a program that answers in place of a model.  Agent calls inside it are one level deeper."""
+    token = _PROGRAM_DEPTH.set(context.depth + 1)
+    try:
+        yield
+    finally:
+        _PROGRAM_DEPTH.reset(token)
+
+
 Ended: TypeAlias = Returned | FunctionFailed
 _RETRIES, _NO_RETRIES = Retries(), Retries(attempts=1)
 
 
-class _Times(TypedDict):
-    at_s: float
-    duration_s: float
-
-
-class FunctionExecution:
-    """The execution of one function call, including retries.
-
-    ``tell`` receives its events, from any thread.  Tracebacks are made only for a listener.
+@activity_of(RunFunction)
+class FunctionActivity(Activity):
+    """A running function, with its retries.  Plain functions cannot be interrupted.
 
     Attributes:
-        inner: The agent calls that the function makes, or None if the function takes no `Context`.
+        attempt: The number of the attempt, from 1.
+        inner: The agent calls that the function makes, or None if it takes no `Context`.
+        ended: The outcome, as soon as there is one.
+        returned: The result before the pipeline changed it.
         raised: The exception that makes the agent call fail, until its driver takes it.
-        traceback: The traceback of the function's exception, as text.
+        traceback: The traceback of the function's exception, as text, if there is a listener.
+        is_cancelled: True once the outcome is no longer wanted.
     """
 
-    def __init__(
-        self,
-        effect: RunFunction,
-        call: AgentCall,
-        environment: Environment,
-        tell: Tell | None = None,
-        *,
-        has_listener: bool = False,
-        recorder: Recorder | None = None,
-    ) -> None:
-        self.effect = effect
-        self.function: Function = effect.function
-        self.environment = environment
-        self.attempt = 1
-        self.ended: Ended | None = None  # its outcome, as soon as there is one
-        self.is_cached = False
-        self.is_cancelled = False  # its outcome is no longer wanted
-        self.has_listener = has_listener
-        self.raised: Exception | None = None
-        self.traceback = ""
-        self.releases: tuple[int, ...] = ()
-        self.returned: str | None = None  # the result before the pipeline
-        self.changes: tuple[Event, ...] = ()  # the events of the pipeline
-        self.is_plain = self.function.is_plain and environment.results is None  # no policy and no pipeline apply
-        self.depth = call.record.depth + 1
-        self.started_at_s = environment.clock.now()
-        self._call = call
-        self._tell = tell
-        self.inner: InnerCalls | None = None
-        if self.function.takes_context:
-            key = f"{self.agent_call_id}/{effect.call.id}"
-            asks_for_them = recorder is not None and not effect.is_once
-            self.inner = InnerCalls(call, key, self.depth, environment, recorder, asks_for_them)
+    is_abortable = False
 
-    def cancel(self, *, is_over: bool = True) -> None:
-        """Mark the run as no longer wanted.  ``is_over`` means that the function will not be run again."""
-        self.is_cancelled = True
-        if self.inner is not None:
-            self.inner.is_over = is_over
-            self.inner.is_left = True
+    function: Function
+    attempt = 1
+    inner: InnerCalls | None = None
+    ended: Ended | None = None
+    returned: str | None = None
+    raised: Exception | None = None
+    traceback = ""
+    is_cached = False
+    is_cancelled = False
+    _changes: tuple[Event, ...] = ()  # the events of the pipeline
+    _releases: tuple[int, ...] = ()
+
+    def prepare(self) -> bool:
+        function = self.function = self.effect.function
+        self.timeout_s = function.timeout_s
+        self.may_run_inline = not (function.takes_context or self.effect.is_once)
+        self.is_quick = not (function.blocking or function.is_awaited) and function.is_plain
+        takes_thread = not function.is_awaited if self.driver.is_sync else function.takes_thread
+        self.place = Place.THREAD if takes_thread else Place.LOOP
+        # Another driver, now gone, started this function.  It may have run, so it is in doubt and not run here.
+        self.is_instant = self.effect.is_once and self.key not in self.driver.begun
+        return function.call is not None
+
+    def announcement(self) -> Sequence[Event]:
+        call = self.effect.call
+        return (FunctionStarted(call.id, call.name, call.arguments_json),)
+
+    def at_once(self) -> Interrupted:
+        return Interrupted(at_s=self.environment.clock.now())
+
+    def begin(self) -> None:
+        self.since_s, self._started_at_s = time.monotonic(), self.environment.clock.now()
+        # No policy and no pipeline apply.
+        self._is_plain = self.function.is_plain and self.environment.results is None
+        if not self.function.takes_context:
+            return
+        r, recorder = self.process.record, self.driver.recorder
+        asks_for_them = recorder is not None and not self.effect.is_once
+        key = f"{r.id}/{self.effect.call.id}"
+        self.inner = InnerCalls(self.process, key, r.depth + 1, self.environment, recorder, asks_for_them)
+        if (posts := self.driver.posts_inside) is not None:
+            at = len(self.key) + len(SEPARATOR)
+            self.inner.posts = [post.changed(key=post.key[at:]) for post in posts.of(self.key)]
+
+    async def perform(self) -> Ended | Interrupted | None:
+        """Run the function.  Return its outcome, or None if it waits and will run again; see `InnerCalls.waits`."""
+        token = _run.set(self)
+        try:
+            self.ended = await self._run_to_end()
+        except (Aborted, BaseExceptionGroup):  # a function with a task group raises `Aborted` in a group
+            if not self._is_waiting or self.is_cancelled:
+                raise
+        finally:
+            _run.reset(token)
+        if not self._is_waiting:
+            return self.ended
+        self.ended = None  # even if the function caught `Aborted`
+        # A function that must not run twice is in doubt, because it is unknown what it did before it waited.
+        return Interrupted(at_s=self.environment.clock.now()) if self.effect.is_once else None
 
     @property
-    def is_waiting(self) -> bool:
+    def _is_waiting(self) -> bool:
         """True if a run that the function has begun cannot continue now."""
         return self.inner is not None and bool(self.inner.waits)
 
-    def check(self) -> None:
-        # Its waits were interrupted, so an exception now says nothing about the function.
-        if self.is_cancelled:
-            raise Aborted
+    async def _run_to_end(self) -> Ended:
+        place = self.place
+        while True:
+            value: Any = await in_thread(self._attempt) if place is Place.THREAD else self._attempt()
+            ended: Ended | float = await place.wait_for(value) if isinstance(value, CoroutineType) else value
+            if not isinstance(ended, float):
+                break
+            await place.wait_for(self.environment.clock.asleep(ended))
+            self._check()
+            self.attempt += 1
+        pipeline = self.environment.results
+        if pipeline is None or not isinstance(ended, Returned):
+            return ended
+        beside = Place.HERE if place is Place.HERE else Place.THREAD  # steps of the pipeline may block
+        try:
+            piped = await pipeline.aapply(self.effect.call, ended, self.process.record.dialog, beside)
+        except asyncio.CancelledError as error:
+            raise_own_cancellation(error)
+            return self._with_usage(self._preparation_failed(_cancellation_error(error)))
+        except Exception as error:
+            return self._with_usage(self._preparation_failed(error))
+        self.returned, self._changes = ended.text, piped.events
+        return self._with_usage(piped.outcome)
 
-    def context(self) -> Context[Any] | None:
-        """Return the `Context` for the function, or None if it takes none."""
-        if not self.function.takes_context:
-            return None
-        return Context(
-            deps=self._call.deps,
-            function_call=self.effect.call,
-            agent_call_id=self.agent_call_id,
-            depth=self.depth - 1,
-            attempt=self.attempt,
-            emit=self._emit,
-            is_cancelled=lambda: self.is_cancelled,
-            release=self._release,
-            around=self.inner,
-        )
+    # One attempt
+
+    def _attempt(self) -> Ended | float | Coroutine[Any, Any, Ended | float]:
+        """Call the function with its middleware.
+
+        Return the outcome, the seconds until the next attempt, or a coroutine that awaits the function and returns
+        these.
+        """
+        call = self.effect.call
+        try:
+            if self.place is Place.LOOP:
+                value = self.ainvoke(call) if self._is_plain else self._acall_through_middleware(call)
+            else:
+                value = self.invoke(call) if self._is_plain else self._call_through_middleware(call)
+        except asyncio.CancelledError as error:  # from an event loop that the function runs
+            return self._after_error(_cancellation_error(error))
+        except Exception as error:
+            return self._after_error(error)
+        return self._awaited(value) if inspect.isawaitable(value) else self._kept(self._result_outcome(value))
+
+    async def _awaited(self, pending: Awaitable[Any]) -> Ended | float:
+        try:
+            value = await _value_of(pending)
+        except Exception as error:
+            return self._after_error(error)
+        return self._kept(self._result_outcome(value))
 
     def invoke(self, call: FunctionCall, context: Context[Any] | None = None) -> Any:
         """Call the function.  A coroutine function returns its coroutine."""
@@ -247,187 +320,233 @@ class FunctionExecution:
         except SystemExit as error:
             _raise_exit(error)
 
-    def _emit(self, data: Any) -> None:
-        if self._tell is not None:
-            self._tell(FunctionProgress(self.effect.call.id, self.effect.call.name, data))
+    def _call_through_middleware(self, call: FunctionCall) -> Any:
+        def innermost(call: FunctionCall) -> Any:
+            return self.invoke(call, self._context())
 
-    def times(self) -> _Times:
+        step: Callable[[FunctionCall], Any] = innermost
+        for use in reversed(self.function.middleware):
+            step = partial(_call_middleware, use, step)
+        return step(call)
+
+    async def _acall_through_middleware(self, call: FunctionCall) -> Any:
+        """Call the function through middleware, some of which may be async."""
+        function = self.function
+
+        async def innermost(call: FunctionCall) -> Any:
+            if function.blocking and function.acall is None and not function.is_async:
+                return await _value_of(await in_thread(partial(self.invoke, call, self._context())))
+            return await _value_of(self.ainvoke(call, self._context()))
+
+        step: Callable[[FunctionCall], Awaitable[Any]] = innermost
+        for use in reversed(function.middleware):
+            step = partial(_acall_middleware, getattr(use, "acall", use), step)
+        return await step(call)
+
+    def _context(self) -> Context[Any] | None:
+        """Return the `Context` for the function, or None if it takes none."""
+        if not self.function.takes_context:
+            return None
+        r = self.process.record
+        return Context(
+            deps=self.process.deps,
+            function_call=self.effect.call,
+            agent_call_id=r.id,
+            depth=r.depth,
+            attempt=self.attempt,
+            emit=self._emit,
+            is_cancelled=lambda: self.is_cancelled,
+            release=self._release,
+            around=self.inner,
+        )
+
+    def _emit(self, data: Any) -> None:
+        call = self.effect.call
+        self.driver.report(self.key, FunctionProgress(call.id, call.name, data))
+
+    def _release(self, rounds: Iterable[int]) -> None:
+        released, newest = tuple(rounds), self.process.record.rounds + 1
+        if wrong := [n for n in released if not 1 <= n <= newest]:
+            raise invalid("the round to release", wrong[0], f"1 to {newest}, the present round")
+        self._releases = (*self._releases, *released)
+
+    # Its outcome
+
+    def _result_outcome(self, value: Any) -> Ended:
+        if self._is_plain and self.function.format is None and (type(value) is str or type(value) is int):
+            return self._returned(result_text(value))
+        try:
+            text, attachments = self._content(value)
+        except Exception as error:
+            return self._preparation_failed(error)
+        return self._returned(text, attachments=attachments, is_cached=self.is_cached, releases=self._releases)
+
+    def _returned(self, text: str, **more: Any) -> Returned:
         now = self.environment.clock.now()
-        return _Times(at_s=now, duration_s=max(0.0, now - self.started_at_s))
+        return Returned(text=text, at_s=now, duration_s=max(0.0, now - self._started_at_s), **more)
+
+    def _error_result(self, text: str) -> Returned:
+        return self._returned(text, is_error=True, releases=self._releases)
+
+    def _failed(self, text: str) -> FunctionFailed:
+        now = self.environment.clock.now()
+        return FunctionFailed(text=text, at_s=now, duration_s=max(0.0, now - self._started_at_s))
+
+    def _content(self, value: Any) -> tuple[str, tuple[Attachment, ...]]:
+        function, call = self.function, self.effect.call
+        is_payload = isinstance(value, Payload)
+        parts: Sequence[Any]
+        if is_payload:
+            parts = [part.text if isinstance(part, Text) else part for part in value.parts]
+        else:
+            parts = value if isinstance(value, (list, tuple)) else (value,)
+        attachments = tuple([part for part in parts if isinstance(part, Attachment)])
+        if function.format is not None or not (attachments or is_payload):
+            return function.format_result(value, call), attachments
+        words = [part for part in parts if not isinstance(part, Attachment)]
+        return "\n".join([function.format_result(part, call) for part in words]), attachments
+
+    def _after_error(self, error: Exception) -> Ended | float:
+        """Return the outcome of a failed attempt, or the seconds until the next one."""
+        function = self.function
+        retries = function.retries or (_RETRIES if function.on_error == "retry" else _NO_RETRIES)
+        if not self._is_worth_it(error, retries):
+            return self._kept(self._error_outcome(error))
+        self._log_raised(error)
+        error.__traceback__ = None  # an exception object that is raised again would collect the frames of all attempts
+        jitter = 1 - retries.jitter * self.environment.random()
+        return doubled_s(retries.delay_s, retries.max_delay_s, self.attempt) * jitter
+
+    def _is_worth_it(self, error: Exception, retries: Retries) -> bool:
+        if isinstance(error, Retry) or self.attempt >= retries.attempts:
+            return False
+        return (retries.retry_if is None or retries.retry_if(error)) and not self.is_cancelled
+
+    def _error_outcome(self, error: Exception) -> Ended:
+        """Return the outcome for an exception; by default the model sees its type and text, but no traceback."""
+        self._check()
+        if isinstance(error, Retry):
+            return self._error_result(error_text(error))
+        self._log_raised(error)
+        text = typed_error_text(error)
+        if self.driver.has_listener:
+            self.traceback = traceback_text(error)
+        match self.function.on_error:
+            case "fail":
+                self.raised = error
+                return self._failed(text)
+            case Default(value):
+                return self._result_outcome(value)
+        return self._error_result(text)
+
+    def _preparation_failed(self, error: Exception) -> Ended:
+        """Return the outcome of a function that has run, but whose format or result pipeline failed.
+
+        The model sees neither the result, which these steps may have to redact, nor the exception's text, which may
+        quote it.
+        """
+        self._check()
+        log_error(logging.WARNING, f"{self._log_subject()}: its result could not be prepared", error)
+        if self.driver.has_listener:
+            self.traceback = traceback_text(error)
+        if self.function.on_error == "fail":
+            self.raised = error
+        return self.preparation_failure(error)
 
     def preparation_failure(self, error: Exception) -> Ended:
         if self.function.on_error == "fail":
-            return FunctionFailed(text=unprepared(error), **self.times())
-        return _error_result(
-            f"The function {self.function.name} was run, but {unprepared(error)}. Go on without it.", self
+            return self._failed(unprepared(error))
+        return self._error_result(
+            f"The function {self.function.name} was run, but {unprepared(error)}. Go on without it."
         )
 
-    def with_usage(self, ended: Ended) -> Ended:
+    def _kept(self, ended: Ended) -> Ended:
+        """Record a final outcome at once, so that a driver that is stopped now keeps it."""
+        ended = self._with_usage(ended)
+        if not self._is_waiting and (self.environment.results is None or not isinstance(ended, Returned)):
+            self.ended = ended
+        return ended
+
+    def _with_usage(self, ended: Ended) -> Ended:
         """Return an outcome with the tokens of the inner calls."""
         usage = UNUSED if self.inner is None else self.inner.usage
         return ended if usage == UNUSED else ended.changed(usage=usage)
 
-    @property
-    def agent_call_id(self) -> str:
-        return self._call.record.id
+    def _check(self) -> None:
+        # Its waits were interrupted, so an exception now says nothing about the function.
+        if self.is_cancelled:
+            raise Aborted
 
-    @property
-    def messages(self) -> Sequence[Message]:
-        return self._call.record.dialog
+    def _log_raised(self, error: Exception) -> None:
+        attempt = f" at attempt {self.attempt}" if self.attempt > 1 else ""
+        log_error(logging.WARNING, f"{self._log_subject()} raised {type(error).__name__}{attempt}", error)
 
-    def _release(self, rounds: Iterable[int]) -> None:
-        released, newest = tuple(rounds), self._call.record.rounds + 1
-        if wrong := [n for n in released if not 1 <= n <= newest]:
-            raise invalid("the round to release", wrong[0], f"1 to {newest}, the present round")
-        self.releases = (*self.releases, *released)
+    def _log_subject(self) -> str:
+        return f"call {words(self.process.record.id, 100)}: function {self.function.name!r} ({self.effect.key})"
 
+    # For the driver
 
-_run: ContextVar[FunctionExecution | None] = ContextVar("fsm_agent_run", default=None)
-_PROGRAM_DEPTH: ContextVar[int] = ContextVar("fsm_agent_program_depth", default=0)
+    def finish(self, outcome: Any) -> Sequence[Event]:
+        if self.is_instant:
+            return self.driver.step(self.key, outcome)
+        if (posts := self.driver.posts_inside) is not None:
+            posts.remove(posts.of(self.key))
+        if type(outcome) is FunctionFailed:  # before the step: `CallFailed` needs its cause
+            self.process.problem, self.raised = self.raised, None
+        steps = self.driver.step(self.key, outcome)
+        if not self.driver.has_listener:
+            return steps
+        call, text = self.effect.call, outcome.text if self.returned is None else self.returned
+        is_error = not isinstance(outcome, Returned) or outcome.is_error
+        duration_s = outcome.at_s - self._started_at_s
+        ended = FunctionEnded(call.id, call.name, text, is_error, duration_s, self.traceback)
+        return (*self.wrap_events((ended, *self._changes)), *steps)
 
+    def leave_open(self) -> None:
+        inner, driver, posts = self.inner, self.driver, self.driver.posts_inside
+        assert inner is not None
+        assert posts is not None
+        driver.process.waits_inside[self.key] = tuple(
+            [
+                wait.changed(effects=tuple([e.changed(key=f"{self.key}{SEPARATOR}{e.key}") for e in wait.effects]))
+                for wait in inner.waits
+            ]
+        )
+        used = {post.id for post in inner.used_posts}
+        posts.remove([post for post in posts.of(self.key) if post.id in used])
 
-def current_run() -> FunctionExecution | None:
-    """Return the function execution around the running code, or None outside functions."""
-    return _run.get()
+    def timeout_outcome(self) -> Ended:
+        LOG.warning("%s did not return within %g s", self._log_subject(), self.function.timeout_s)
+        text = f"TimeoutError: {self.function.name} did not return within {self.function.timeout_s:g} s"
+        return self._with_usage(self._error_result(text))
 
+    def returned_outcome(self) -> Any:
+        return self.ended
 
-def current_depth() -> int:
-    """Return the number of agent calls around the running code."""
-    run = _run.get()
-    return max(run.depth if run else 0, _PROGRAM_DEPTH.get())
+    def abandon(self) -> None:
+        recorder = self.driver.recorder
+        if self.effect.is_once and recorder is not None and recorder.lost is not None and self.handle is not None:
+            self.is_dropped = True  # it continues, and its outcome is posted to the new holder of the run
+            recorder.report_later(self.key, self.handle)
+            return
+        self.is_cancelled = True
+        if self.inner is not None:
+            self.inner.is_over = self._is_over()
+            self.inner.is_left = True
+        super().abandon()
 
-
-@contextmanager
-def program_of(context: Context[Any]) -> Iterator[None]:
-    """Run a program that answers in place of a model.  Agent calls inside it are one level deeper."""
-    token = _PROGRAM_DEPTH.set(context.depth + 1)
-    try:
-        yield
-    finally:
-        _PROGRAM_DEPTH.reset(token)
-
-
-async def run_function(run: FunctionExecution, place: Place) -> Ended | None:
-    """Run a function according to its policy.  A plain function runs at ``place``.
-
-    Return the outcome, or None if the function waits; see `InnerCalls.waits`.
-    """
-    token = _run.set(run)
-    try:
-        run.ended = await _ended(run, place)
-    except (Aborted, BaseExceptionGroup):  # a function with a task group raises `Aborted` in a group
-        if not run.is_waiting or run.is_cancelled:
-            raise
-    finally:
-        _run.reset(token)
-    if run.is_waiting:  # even if the function caught `Aborted`
-        run.ended = None
-    return run.ended
-
-
-async def _ended(run: FunctionExecution, place: Place) -> Ended:
-    while True:
-        attempt = partial(_attempt, run, place)
-        value: Any = await in_thread(attempt) if place is Place.THREAD else attempt()
-        ended: Ended | float = await place.wait_for(value) if isinstance(value, CoroutineType) else value
-        if not isinstance(ended, float):
-            break
-        await place.wait_for(run.environment.clock.asleep(ended))
-        run.check()
-        run.attempt += 1
-    if run.environment.results is None or not isinstance(ended, Returned):
-        return ended
-    beside = Place.HERE if place is Place.HERE else Place.THREAD  # steps of the pipeline may block
-    piping = run.environment.results.aapply(run.effect.call, ended, run.messages, beside)
-    try:
-        piped = await piping
-    except asyncio.CancelledError as error:
-        raise_own_cancellation(error)
-        return run.with_usage(_preparation_failed(_cancellation_error(error), run))
-    except Exception as error:
-        return run.with_usage(_preparation_failed(error, run))
-    run.returned, run.changes = ended.text, piped.events
-    return run.with_usage(piped.outcome)
+    def _is_over(self) -> bool:
+        """Return whether the function will not be run again, because its call has an outcome or will soon have one."""
+        if self.timeout_s is not None and time.monotonic() >= self.since_s + self.timeout_s:
+            return True
+        return all(effect.key != self.key for effect in self.driver.process.effects)
 
 
-def _attempt(run: FunctionExecution, place: Place) -> Ended | float | Coroutine[Any, Any, Ended | float]:
-    """Call the function with its middleware at ``place``.
-
-    Return the outcome, the seconds until the next attempt, or a coroutine that awaits the function and returns these.
-    """
-    try:
-        if place is Place.LOOP:
-            value = run.ainvoke(run.effect.call) if run.is_plain else _acall_through_middleware(run)
-        else:
-            value = run.invoke(run.effect.call) if run.is_plain else _call_through_middleware(run)
-    except asyncio.CancelledError as error:  # from an event loop that the function runs
-        return _after_error(_cancellation_error(error), run)
-    except Exception as error:
-        return _after_error(error, run)
-    return _awaited(value, run) if inspect.isawaitable(value) else _kept(_result_outcome(value, run), run)
-
-
-async def _awaited(pending: Awaitable[Any], run: FunctionExecution) -> Ended | float:
-    try:
-        value = await _value_of(pending)
-    except Exception as error:
-        return _after_error(error, run)
-    return _kept(_result_outcome(value, run), run)
-
-
-def _after_error(error: Exception, run: FunctionExecution) -> Ended | float:
-    """Return the outcome of a failed attempt, or the seconds until the next one."""
-    function = run.function
-    retries = function.retries or (_RETRIES if function.on_error == "retry" else _NO_RETRIES)
-    if not _is_worth_it(error, retries, run):
-        return _kept(_error_outcome(error, run), run)
-    _log_raised(error, run)
-    error.__traceback__ = None  # an exception object that is raised again would collect the frames of all attempts
-    jitter = 1 - retries.jitter * run.environment.random()
-    return doubled_s(retries.delay_s, retries.max_delay_s, run.attempt) * jitter
-
-
-def _kept(ended: Ended, run: FunctionExecution) -> Ended:
-    """Record a final outcome at once, so that a driver that is stopped now keeps it."""
-    ended = run.with_usage(ended)
-    if not run.is_waiting and (run.environment.results is None or not isinstance(ended, Returned)):
-        run.ended = ended
-    return ended
-
-
-def _is_worth_it(error: Exception, retries: Retries, run: FunctionExecution) -> bool:
-    if isinstance(error, Retry) or run.attempt >= retries.attempts:
-        return False
-    return (retries.retry_if is None or retries.retry_if(error)) and not run.is_cancelled
-
-
-def _call_through_middleware(run: FunctionExecution) -> Any:
-    def innermost(call: FunctionCall) -> Any:
-        return run.invoke(call, run.context())
-
-    step: Callable[[FunctionCall], Any] = innermost
-    for use in reversed(run.function.middleware):
-        step = partial(_call_middleware, use, step)
-    return step(run.effect.call)
+_run: ContextVar[FunctionActivity | None] = ContextVar("fsm_agent_run", default=None)
 
 
 def _call_middleware(use: Callable[..., Any], following: Callable[[FunctionCall], Any], call: FunctionCall) -> Any:
     return use(call, following)
-
-
-async def _acall_through_middleware(run: FunctionExecution) -> Any:
-    """Call the function through middleware, some of which may be async."""
-    function = run.function
-
-    async def innermost(call: FunctionCall) -> Any:
-        if function.blocking and function.acall is None and not function.is_async:
-            return await _value_of(await in_thread(partial(run.invoke, call, run.context())))
-        return await _value_of(run.ainvoke(call, run.context()))
-
-    step: Callable[[FunctionCall], Awaitable[Any]] = innermost
-    for use in reversed(function.middleware):
-        step = partial(_acall_middleware, getattr(use, "acall", use), step)
-    return await step(run.effect.call)
 
 
 async def _acall_middleware(
@@ -455,98 +574,7 @@ def _raise_exit(error: SystemExit) -> NoReturn:
     raise RuntimeError(f"the function called sys.exit({error.code!r:.200})") from error
 
 
-def raise_own_cancellation(error: asyncio.CancelledError) -> None:
-    """Raise the error if this task itself was cancelled, not only something that it awaited."""
-    with suppress(RuntimeError):  # no loop runs here
-        if (task := asyncio.current_task()) and task.cancelling():
-            raise error
-
-
 def _cancellation_error(error: asyncio.CancelledError) -> Exception:
     failure = RuntimeError("something that the function awaited was cancelled")
     failure.__cause__ = error
     return failure
-
-
-def _result_outcome(value: Any, run: FunctionExecution) -> Ended:
-    if run.is_plain and run.function.format is None and (type(value) is str or type(value) is int):
-        return Returned(text=result_text(value), **run.times())
-    try:
-        text, attachments = _content(value, run)
-    except Exception as error:
-        return _preparation_failed(error, run)
-    return Returned(
-        text=text,
-        attachments=attachments,
-        is_cached=run.is_cached,
-        releases=run.releases,
-        **run.times(),
-    )
-
-
-def _content(value: Any, run: FunctionExecution) -> tuple[str, tuple[Attachment, ...]]:
-    function, call = run.function, run.effect.call
-    is_payload = isinstance(value, Payload)
-    parts: Sequence[Any]
-    if is_payload:
-        parts = [part.text if isinstance(part, Text) else part for part in value.parts]
-    else:
-        parts = value if isinstance(value, (list, tuple)) else (value,)
-    attachments = tuple([part for part in parts if isinstance(part, Attachment)])
-    if function.format is not None or not (attachments or is_payload):
-        return function.format_result(value, call), attachments
-    words = [part for part in parts if not isinstance(part, Attachment)]
-    return "\n".join([function.format_result(part, call) for part in words]), attachments
-
-
-def _error_outcome(error: Exception, run: FunctionExecution) -> Ended:
-    """Return the outcome for an exception; by default the model sees its type and text, but no traceback."""
-    run.check()
-    if isinstance(error, Retry):
-        return _error_result(error_text(error), run)
-    _log_raised(error, run)
-    text = typed_error_text(error)
-    if run.has_listener:
-        run.traceback = traceback_text(error)
-    match run.function.on_error:
-        case "fail":
-            run.raised = error
-            return FunctionFailed(text=text, **run.times())
-        case Default(value):
-            return _result_outcome(value, run)
-    return _error_result(text, run)
-
-
-def _preparation_failed(error: Exception, run: FunctionExecution) -> Ended:
-    """Return the outcome of a function that has run, but whose format or result pipeline failed.
-
-    The model sees neither the result, which these steps may have to redact, nor the exception's text, which may quote
-    it.
-    """
-    run.check()
-    log_error(logging.WARNING, f"{_log_subject(run)}: its result could not be prepared", error)
-    if run.has_listener:
-        run.traceback = traceback_text(error)
-    if run.function.on_error == "fail":
-        run.raised = error
-    return run.preparation_failure(error)
-
-
-def _log_raised(error: Exception, run: FunctionExecution) -> None:
-    attempt = f" at attempt {run.attempt}" if run.attempt > 1 else ""
-    log_error(logging.WARNING, f"{_log_subject(run)} raised {type(error).__name__}{attempt}", error)
-
-
-def _log_subject(run: FunctionExecution) -> str:
-    return f"call {words(run.agent_call_id, 100)}: function {run.function.name!r} ({run.effect.key})"
-
-
-def _error_result(text: str, run: FunctionExecution) -> Returned:
-    return Returned(text=text, is_error=True, releases=run.releases, **run.times())
-
-
-def timeout_outcome(run: FunctionExecution) -> Ended:
-    """Return the outcome of a function that exceeded its timeout."""
-    LOG.warning("%s did not return within %g s", _log_subject(run), run.function.timeout_s)
-    text = f"TimeoutError: {run.function.name} did not return within {run.function.timeout_s:g} s"
-    return run.with_usage(_error_result(text, run))

@@ -175,7 +175,7 @@ def _replied(activity: Activity, outcome: Replied, content: bool) -> Came:
 
 def _ran(activity: Activity, outcome: Returned | FunctionFailed, content: bool) -> Came:
     facts: Facts = {}
-    if (attempts := getattr(getattr(activity, "run", None), "attempt", 1)) > 1:
+    if (attempts := getattr(activity, "attempt", 1)) > 1:
         facts[names.ATTEMPTS] = attempts
     if content and isinstance(activity.process, AgentCall):
         facts[names.RESULT] = _text(outcome.text)
