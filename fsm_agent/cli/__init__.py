@@ -16,7 +16,7 @@ EXTRA = ("typer", "rich")  # only the command needs these
 
 if TYPE_CHECKING:
     from fsm_agent.cli.commands import app as app
-    from fsm_agent.cli.live_output import TerminalHook as TerminalHook
+    from fsm_agent.cli.output import TerminalHook as TerminalHook
 else:
 
     def __getattr__(name: str) -> object:
@@ -33,7 +33,7 @@ else:
 
 
 __all__ = ["TerminalHook", "app"]
-_HOMES = {"TerminalHook": "live_output", "app": "commands"}
+_HOMES = {"TerminalHook": "output", "app": "commands"}
 
 
 def _open_streams() -> None:

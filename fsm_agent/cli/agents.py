@@ -17,32 +17,12 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase, build_agent
 from fsm_agent.agents.config import AgentConfig
 from fsm_agent.call.result import CallSuspended
-from fsm_agent.cli.options import (
-    GUESSES,
-    Approve,
-    Debug,
-    Deps,
-    JsonLines,
-    Many,
-    check_client,
-    guesses,
-    load_deps,
-    modules_here,
-    pairs,
-)
-from fsm_agent.cli.output import (
-    FAILED,
-    SUSPENDED,
-    Approver,
-    LineWriter,
-    error_text,
-    in_options,
-    json_text,
-    option,
-    reporting,
-    tell_waits,
-)
-from fsm_agent.cli.terminal import Screen, error_line
+from fsm_agent.cli import options
+from fsm_agent.cli.errors import FAILED, in_options, option
+from fsm_agent.cli.options import Many
+from fsm_agent.cli.output import Command, tell_waits
+from fsm_agent.cli.questions import Approver
+from fsm_agent.cli.terminal import Screen, error_line, json_text
 from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Event, Where
@@ -52,97 +32,86 @@ NOT_KEPT = "the call was not kept; pass --approve, or add a store to the configu
 app = typer.Typer(no_args_is_help=True, help="Agents in configuration files: check them, run them, print the schema.")
 
 Module = Annotated[Many, typer.Option("--module", help="A module to import, for the agents in it. Repeatable.")]
-ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="A configuration in TOML, YAML or JSON.")]
 
 
-@app.command()
+@app.command(cls=Command)
 def check(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Configurations in TOML, YAML or JSON.")],
     module: Module = None,
     available: Annotated[bool, typer.Option("--available", help="Treat a missing key or address as an error.")] = False,
-    debug: Debug = False,
 ) -> None:
     """Check configurations: keys, values and everything they name. No model is asked."""
-    with reporting(debug), Screen() as screen:
-        problems = [error for file in files if (error := _check_config(file, module, available, screen))]
-        for error in problems:
-            error_line(in_options(str(error)))
+    with Screen() as screen:
+        problems = list[UsageError]()
+        for file in files:
+            try:
+                _check_config(file, module, available, screen)
+            except UsageError as error:
+                problems.append(error)
+        for problem in problems:
+            error_line(in_options(str(problem)))
         if problems:
             raise typer.Exit(FAILED)
 
 
-def _check_config(file: Path, modules: Many, must_be_available: bool, screen: Screen) -> UsageError | None:
-    """Return the error in a configuration, or report that it is valid and return None."""
-    try:
-        with _build_agent(file, modules, {}) as agent:
-            try:
-                agent.check_available()
-            except UsageError as error:
-                if must_be_available:
-                    raise
-                screen.tell(f"{file}: {error}")
-            names = ", ".join([f"{name} ({sub.client.name})" for name, sub in agent.agents.items()])
-            screen.prose(f"{file}: {agent.name} is valid, with {names}")
-    except UsageError as error:
-        return error
-    return None
+def _check_config(file: Path, modules: Many, must_be_available: bool, screen: Screen) -> None:
+    with _build_agent(file, modules, {}) as agent:
+        try:
+            agent.check_available()
+        except UsageError as error:
+            if must_be_available:
+                raise
+            screen.tell(f"{file}: {error}")
+        names = ", ".join([f"{name} ({sub.client.name})" for name, sub in agent.agents.items()])
+        screen.prose(f"{file}: {agent.name} is valid, with {names}")
 
 
-@app.command()
+@app.command(cls=Command)
 def run(
-    file: ConfigFile,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A configuration in TOML, YAML or JSON.")],
     task: Annotated[str, typer.Argument(help="The task.")],
     module: Module = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", "-m", help="Ask this model, as provider:model."),
-    ] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Ask this model, as provider:model.")] = None,
     profile: Annotated[str | None, typer.Option(help="A preset: creative, balanced or deterministic.")] = None,
     var: Annotated[Many, typer.Option(help="Another variable of the prompt, as name=value. Repeatable.")] = None,
-    deps: Deps = None,
-    approve: Approve = False,
-    as_json: JsonLines = False,
-    debug: Debug = False,
+    deps: options.Deps = None,
+    approve: options.Approve = False,
+    as_json: options.JsonLines = False,
 ) -> None:
     """Run the agent of a configuration on a task."""
-    lines = LineWriter(as_json)
-    with reporting(debug, lines), Screen() as screen:
+    with Screen(as_json=as_json) as screen:
         overrides = {name: value for name, value in {"model": model, "profile": profile}.items() if value is not None}
-        values = option("--var", pairs, var or ())
+        values = option("--var", options.pairs, var or ())
         with _build_agent(file, module, overrides) as agent:
             for sub in agent.agents.values():
-                check_client(sub.client)  # before a run is made
-            given = load_deps(deps, [agent])
-            watched = _watch_agent(agent, _Steps(screen, lines), screen, approve)
+                options.check_client(sub.client)  # before a run is made
+            given = options.load_deps(deps, [agent])
+            watched = _watch_agent(agent, screen, approve)
             try:
                 output = watched(watched.prompt(task=task, **values) if values else task, deps=given)
             except CallSuspended as waiting:
-                answers = tell_waits(waiting, screen, _command_for(waiting, watched), NOT_KEPT)
-                told = {"waits_for": [effect.key for effect in waiting.call.effects], "answer_with": answers}
-                lines.end("suspended", error=error_text(waiting), exit_status=SUSPENDED, **told)
+                tell_waits(waiting, screen, command=_command_for(waiting, watched), otherwise=NOT_KEPT)
                 raise
-        screen.pause()
-        if lines:
-            lines.end("result", output=output)
-        else:
+        screen.end("result", output=output)
+        if not as_json:
             plain_output = to_jsonable_python(output, serialize_unknown=True)
             screen.line(plain_output if isinstance(output, str) else json_text(plain_output))
 
 
-@app.command()
-def schema(debug: Debug = False) -> None:
+@app.command(cls=Command)
+def schema() -> None:
     """Print the JSON schema of configurations, for editors."""
-    with reporting(debug), Screen() as screen:
+    with Screen() as screen:
         screen.line(json_text(AgentConfig.model_json_schema()))
 
 
-def _watch_agent(agent: AgentBase[Any], steps: _Steps, screen: Screen, approve: bool) -> AgentBase[Any]:
+def _watch_agent(agent: AgentBase[Any], screen: Screen, approve: bool) -> AgentBase[Any]:
     """Add a hook to an agent and its sub-agents, and an approver where it is needed."""
     for name, sub in agent.agents.items():
-        options = {"hooks": [*sub.hooks, steps], **_approver(sub, screen, approve)}
+        changes = {"hooks": [*sub.hooks, _Steps(screen)], **_approver(sub, screen, approve)}
         if sub is agent:
-            return agent.changed(**options)
-        agent.agents[name] = replace(sub, **options)
+            return agent.changed(**changes)
+        agent.agents[name] = replace(sub, **changes)
     return agent
 
 
@@ -150,9 +119,9 @@ def _approver(agent: Agent[Any, Any], screen: Screen, approve: bool) -> dict[str
     """Make the person at the terminal the approver, if the model is not trusted and the agent has no approver."""
     if approve:
         return {"approve": lambda _: True}
-    if not (isinstance(agent.client, HttpClient) and guesses(agent.client.name, None)) or not agent.functions:
+    if not (isinstance(agent.client, HttpClient) and options.guesses(agent.client.name, None)) or not agent.functions:
         return {}
-    screen.tell(GUESSES)
+    screen.tell(options.GUESSES)
     return {} if agent.approve is not None else {"approve": Approver(screen)}
 
 
@@ -165,24 +134,22 @@ def _command_for(waiting: CallSuspended, agent: AgentBase[Any]) -> str:
 
 
 class _Steps:
-    """A hook that shows the steps of calls."""
+    """A hook that shows the events of calls on a screen."""
 
-    def __init__(self, screen: Screen, lines: LineWriter, where: Where | None = None) -> None:
-        self._screen, self._lines, self._where = screen, lines, where
+    def __init__(self, screen: Screen, where: Where | None = None) -> None:
+        self._screen, self._where = screen, where
 
     def of_call(self, where: Where) -> _Steps:
-        return _Steps(self._screen, self._lines, where)
+        return _Steps(self._screen, where)
 
     def on_event(self, event: Event) -> None:
-        self._screen.pause()
-        self._lines.take(event, self._where)
-        self._screen.take(event)
+        self._screen.take(event, self._where)
 
 
 @contextmanager
 def _build_agent(file: Path, modules: Any, overrides: dict[str, Any]) -> Iterator[AgentBase[Any]]:
     """Yield the agent of a configuration.  Modules in the configuration's folder are also found."""
-    with modules_here(file.parent.absolute()):
+    with options.modules_here(file.parent.absolute()):
         for module in modules or ():
             imported(module, module)
         agent = build_agent(file, **overrides)

@@ -14,36 +14,10 @@ import typer
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.call.result import CallFailed, CallSuspended
-from fsm_agent.cli.options import (
-    EMBEDDED,
-    Approve,
-    BaseUrl,
-    Debug,
-    Deps,
-    Functions,
-    JsonLines,
-    Model,
-    OptionalStore,
-    Quiet,
-    SettingsAndLimits,
-    code_for,
-    connected,
-    is_embedded,
-    load_deps,
-    open_if_named,
-    settings_of,
-    store_option,
-)
-from fsm_agent.cli.output import (
-    FAILED,
-    INTERRUPTED,
-    Approver,
-    LineWriter,
-    drive_and_show,
-    error_text,
-    is_ending,
-    reporting,
-)
+from fsm_agent.cli import options
+from fsm_agent.cli.errors import FAILED, INTERRUPTED, error_text, is_ending
+from fsm_agent.cli.output import drive_and_show
+from fsm_agent.cli.questions import Approver
 from fsm_agent.cli.run_tables import RunPicture
 from fsm_agent.cli.terminal import Screen, error_line, one_line
 from fsm_agent.errors import FsmAgentError
@@ -64,13 +38,10 @@ _EMBEDDED_SYSTEM = "You are a helpful assistant. Answer in one or two sentences.
 class Chat:
     """A conversation with a person."""
 
-    def __init__(
-        self, agent: Agent[Any, Any], name: str, screen: Screen, lines: LineWriter, where: str, deps: Any = None
-    ) -> None:
+    def __init__(self, agent: Agent[Any, Any], name: str, screen: Screen, where: str, deps: Any) -> None:
         self._agent = agent
         self._conversation = agent.conversation(name)
         self._screen = screen
-        self._lines = lines
         self._where = where
         self._deps = deps
         self._after: Dialog | None = None  # the dialog that the next turn continues after /undo
@@ -78,41 +49,24 @@ class Chat:
         self.has_failed = False
 
     def converse(self, lines: Iterator[str]) -> None:
-        """Handle one line after another.  Errors are reported, and the chat continues."""
+        """Answer one line after another, or carry out its command.  Errors are reported, and the chat continues."""
+        commands = {"/undo": self._undo, "/draw": self._draw, "/help": self._help}
         for line in lines:
+            word = line.strip()
+            if word == "/quit":
+                return
             try:
-                if not self._take(line):
-                    return
+                if word in commands:
+                    commands[word]()
+                elif word.startswith("/"):
+                    self._screen.tell(f"expected a command ({', '.join(COMMANDS)}), got {one_line(line)!r}", "red")
+                elif word:
+                    self._turn(line)
             except CallSuspended:
                 raise
             except FsmAgentError as error:
                 self.has_failed = True
                 error_line(error_text(error))
-
-    def _take(self, line: str) -> bool:
-        """Answer a line, or carry out the command in it.  Return False if it ends the chat."""
-        word, _, rest = line.strip().partition(" ")
-        match word, rest.strip():
-            case "", _:
-                pass
-            case "/quit", "":
-                return False
-            case "/undo", "":
-                self._undo()
-            case "/draw", "":
-                self._draw()
-            case "/help", "":
-                for command, what in COMMANDS.items():
-                    self._screen.tell(f"{command:<12} {what}", "")
-            case _ if word.startswith("/"):
-                self._screen.tell(f"expected a command ({', '.join(COMMANDS)}), got {one_line(line)!r}", "red")
-            case _:
-                self._turn(line)
-        return True
-
-    @property
-    def _dialog(self) -> Dialog:
-        return self._conversation.read() if self._after is None else self._after
 
     def _turn(self, task: str) -> None:
         run = f"{self._conversation.name}-{secrets.token_hex(4)}"
@@ -122,7 +76,6 @@ class Chat:
             drive_and_show(
                 lambda sink: self._conversation.run(call, sink),
                 self._screen,
-                self._lines,
                 model=self._agent.client.name,
                 command=f"fsm-agent runs answer {shlex.quote(run)} {self._where}" if self._where else "",
             )
@@ -135,7 +88,7 @@ class Chat:
                 self._conversation.run(call)
             if is_ending():
                 raise
-            self._lines.end("failure", error="interrupted", exit_status=INTERRUPTED)
+            self._screen.end("failure", error="interrupted", exit_status=INTERRUPTED)
             stays = "what was called stays in the conversation, and /undo takes it back"
             self._screen.tell(f"interrupted: {stays if call.record.function_calls else 'this turn is left out'}")
         self._after = None
@@ -146,8 +99,12 @@ class Chat:
             self._screen.tell("no turn came after the last /undo, so it is not kept")
         self._screen.tell(f"to continue: {shlex.join(['fsm-agent', *sys.argv[1:]])}")
 
+    def _help(self) -> None:
+        for command, what in COMMANDS.items():
+            self._screen.tell(f"{command:<12} {what}", "")
+
     def _undo(self) -> None:
-        dialog = self._dialog
+        dialog = self._conversation.read() if self._after is None else self._after
         messages = tuple(dialog)
         places = [index for index, message in enumerate(messages) if message.role == "user"]
         if not places:
@@ -157,10 +114,10 @@ class Chat:
         self._screen.tell(f"taken back: {one_line(messages[places[-1]].text)}")
 
     def _draw(self) -> None:
-        if not self._run:
+        if self._run:
+            self._screen.show(RunPicture(read(self._agent.runs.all, self._run)))
+        else:
             self._screen.tell("nothing to draw: no turn was taken here")
-            return
-        self._screen.show(RunPicture(read(self._agent.runs.all, self._run)))
 
 
 def chat_lines(screen: Screen) -> Iterator[str]:
@@ -185,36 +142,37 @@ def chat_lines(screen: Screen) -> Iterator[str]:
 
 def chat(
     name: Annotated[str, typer.Argument(help="The name of the conversation in the store.")] = "chat",
-    model: Model = EMBEDDED,
-    base_url: BaseUrl = None,
-    function: Functions = None,
+    model: options.Model = options.EMBEDDED,
+    base_url: options.BaseUrl = None,
+    function: options.Functions = None,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system prompt.")] = None,
-    setting: SettingsAndLimits = None,
-    deps: Deps = None,
-    store: OptionalStore = None,
-    approve: Approve = False,
-    as_json: JsonLines = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
+    setting: options.SettingsAndLimits = None,
+    deps: options.Deps = None,
+    store: options.OptionalStore = None,
+    approve: options.Approve = False,
+    as_json: options.JsonLines = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Talk with a model: each line is a turn. /help shows the commands."""
-    lines = LineWriter(as_json)
-    with reporting(debug, lines), Screen(quiet=quiet) as screen:
-        functions, _ = code_for(model, base_url, function, None, screen, approve=approve)
-        settings, limits = settings_of(model, base_url, setting, on_cut="accept")
-        with connected(model, base_url, screen) as (client, _), open_if_named(store) as runs:
+    with Screen(quiet=quiet, as_json=as_json) as screen:
+        if options.NAMED_OBJECT.fullmatch(name):
+            screen.tell(f"{name} is the name of this conversation; for a chat with that object: fsm-agent serve {name}")
+        functions, _ = options.code_for(model, base_url, function, None, screen, approve=approve)
+        settings, limits = options.settings_of(model, base_url, setting, on_cut="accept")
+        with options.connected(model, base_url, screen) as (client, _), options.open_if_named(store) as runs:
+            is_embedded = options.is_embedded(model, base_url)
             agent = Agent(
                 client,
                 functions=functions,
                 name="chat",
-                system=_EMBEDDED_SYSTEM if system is None and is_embedded(model, base_url) else system or "",
+                system=(_EMBEDDED_SYSTEM if is_embedded else "") if system is None else system,
                 limits=limits,
                 settings=settings,
                 approve=(lambda _: True) if approve else Approver(screen),
                 store=Runs(MemoryStore()) if runs is None else runs,
             )
-            where = "" if store is None else store_option(store)
-            talk = Chat(agent, name, screen, lines, where, load_deps(deps, [agent]))
+            where = "" if store is None else options.store_option(store)
+            talk = Chat(agent, name, screen, where, options.load_deps(deps, [agent]))
             try:
                 talk.converse(chat_lines(screen))
             finally:

@@ -66,7 +66,7 @@ def load_command(name: str) -> Any:
     if isinstance(found, typer.Typer):
         whole.add_typer(found, name=name)
     else:
-        whole.command(name)(found)
+        whole.command(name, cls=import_module(f"{__package__}.output").Command)(found)
     return typer.main.get_group(whole).commands[name]
 
 

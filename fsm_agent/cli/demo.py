@@ -28,8 +28,8 @@ from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import AskApproval
 from fsm_agent.call.record import Reason, State
 from fsm_agent.call.result import CallFailed
-from fsm_agent.cli.options import EMBEDDED, BaseUrl, Debug, Model, connected, is_embedded
-from fsm_agent.cli.output import FAILED, reporting
+from fsm_agent.cli.errors import FAILED
+from fsm_agent.cli.options import EMBEDDED, BaseUrl, Model, connected, is_embedded
 from fsm_agent.cli.terminal import Screen, error_line, one_line, shown_call, shown_function, shown_step
 from fsm_agent.clients.local.model import SMOLLM2
 from fsm_agent.clients.local.server import local_server
@@ -356,27 +356,25 @@ def demo(
     model: Model = EMBEDDED,
     base_url: BaseUrl = None,
     output: Annotated[Path | None, typer.Option(help="The file of the picture: .svg, .png, .dot or .mmd.")] = None,
-    debug: Debug = False,
 ) -> None:
     """Show a real model at work: functions, types, a parse error, log probabilities, approval."""
-    with reporting(debug):
-        with Screen() as screen, connected(model, base_url, screen) as (client, name):
-            screen.line(f"The model is {name}.", "bold")
-            if name == SMOLLM2.name:
-                screen.prose(INTRODUCTION, "dim")
-            settings = SETTINGS if is_embedded(model, base_url) else Settings()
-            played = Demo(screen, client, settings, _reach(model, base_url))
-            played.play()
-            screen.line()
-            screen.show(_summary(played.results))
-            screen.line()
-            calls = [result.calls[0] for result in played.results if len(result.calls) == 1]
-            drawn = trace_diagram([step for call in calls for step in call.record.trace], title="fsm-agent demo")
-            screen.prose("The states that these calls went through:")
-            screen.line(str(write(drawn, output or _new_file())))
-        if problems := [result.problem for result in played.results if result.problem]:
-            error_line(f"{len(problems)} of {len(played.results)} parts failed: {'; '.join(problems)}")
-            raise typer.Exit(FAILED)
+    with Screen() as screen, connected(model, base_url, screen) as (client, name):
+        screen.line(f"The model is {name}.", "bold")
+        if name == SMOLLM2.name:
+            screen.prose(INTRODUCTION, "dim")
+        settings = SETTINGS if is_embedded(model, base_url) else Settings()
+        played = Demo(screen, client, settings, _reach(model, base_url))
+        played.play()
+        screen.line()
+        screen.show(_summary(played.results))
+        screen.line()
+        calls = [result.calls[0] for result in played.results if len(result.calls) == 1]
+        drawn = trace_diagram([step for call in calls for step in call.record.trace], title="fsm-agent demo")
+        screen.prose("The states that these calls went through:")
+        screen.line(str(write(drawn, output or _new_file())))
+    if problems := [result.problem for result in played.results if result.problem]:
+        error_line(f"{len(problems)} of {len(played.results)} parts failed: {'; '.join(problems)}")
+        raise typer.Exit(FAILED)
 
 
 def _new_file() -> str:

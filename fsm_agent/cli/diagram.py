@@ -9,8 +9,6 @@ from typing import Annotated
 
 import typer
 
-from fsm_agent.cli.options import Debug
-from fsm_agent.cli.output import reporting
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.diagrams.diagram import Level, call_diagram
 from fsm_agent.diagrams.drawing import Diagram, render, write
@@ -44,7 +42,6 @@ def draw(diagram: Diagram, format: Format | None, output: Path | None) -> None:
     typer.echo(render(diagram, format or Format.MERMAID), nl=False)
 
 
-def diagram(level: AtLevel = None, format: AsFormat = None, output: Output = None, debug: Debug = False) -> None:
+def diagram(level: AtLevel = None, format: AsFormat = None, output: Output = None) -> None:
     """Draw the states of an agent call."""
-    with reporting(debug):
-        draw(call_diagram(level=level), format, output)
+    draw(call_diagram(level=level), format, output)

@@ -9,25 +9,20 @@ import typer
 from rich.console import RenderableType
 
 from fsm_agent._internal.redaction import shown_url
-from fsm_agent.cli.options import Debug, Json
-from fsm_agent.cli.output import json_text, option, reporting
+from fsm_agent.cli.errors import option
+from fsm_agent.cli.options import Json
 from fsm_agent.cli.run_tables import TextTable
-from fsm_agent.cli.terminal import Screen
+from fsm_agent.cli.terminal import Screen, json_text
 from fsm_agent.clients.local import hub
 from fsm_agent.clients.local.model import SMOLLM2, find_model
 from fsm_agent.providers.catalog import PROVIDERS, Provider, split_model
 
+_NAME = "hf:owner/repo or hf:owner/repo:Q4_K_M: print its file, or the command that fetches it."
 
-def models(
-    name: Annotated[
-        str | None,
-        typer.Argument(help="hf:owner/repo or hf:owner/repo:Q4_K_M: print its file, or the command that fetches it."),
-    ] = None,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
+
+def models(name: Annotated[str | None, typer.Argument(help=_NAME)] = None, as_json: Json = False) -> None:
     """List the models on this machine, and recommended ones with the commands that fetch them."""
-    with reporting(debug), Screen() as screen:
+    with Screen() as screen:
         if name is not None:
             screen.line(str(hub.find_cached(option("name", _hub_model, name))))
             return
@@ -61,9 +56,9 @@ def _models_here() -> list[dict[str, object]]:
     return rows
 
 
-def providers(as_json: Json = False, debug: Debug = False) -> None:
+def providers(as_json: Json = False) -> None:
     """List the providers of models, whether their keys are set, their wires and addresses."""
-    with reporting(debug), Screen() as screen:
+    with Screen() as screen:
         rows = [_row(PROVIDERS[name]) for name in sorted(PROVIDERS)]
         screen.line(json_text(rows)) if as_json else screen.show(_table(rows))
 

@@ -20,8 +20,8 @@ from pydantic_core import from_json
 from fsm_agent._internal.redaction import MASK
 from fsm_agent._internal.structs import field_names, from_data
 from fsm_agent.agents.runnable import Runnable
-from fsm_agent.call.record import Limits
-from fsm_agent.cli.output import option
+from fsm_agent.call.record import Limits, State
+from fsm_agent.cli.errors import option
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.clients.client import client_for
 from fsm_agent.clients.http_client import HttpClient
@@ -32,7 +32,7 @@ from fsm_agent.messages.reply import Settings
 from fsm_agent.named_objects import imported, loaded, within
 from fsm_agent.prompts.library import named_prompt
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.providers.catalog import Provider, split_model
+from fsm_agent.providers.catalog import split_model
 from fsm_agent.store.runs import Runs
 from fsm_agent.validation import safe_repr
 
@@ -44,7 +44,7 @@ GUESSES = (
     "about two in three simple calls of this small model are right, and it may call a function that does not fit; check"
     " its arguments or name a larger model"
 )
-_NAMED_STORE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+NAMED_OBJECT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -55,7 +55,6 @@ Model = Annotated[
 BaseUrl = Annotated[str | None, typer.Option(metavar="URL", help="The URL of the provider.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
 JsonLines = Annotated[bool, typer.Option("--json", help="Print each event as a JSON line.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
 Functions = Annotated[
     Many, typer.Option("--function", metavar="MODULE:NAME", help="A function that the model may call. Repeatable.")
 ]
@@ -74,6 +73,22 @@ OptionalStore = Annotated[str | None, _STORE]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="The name of the run.")]
 AgentsModule = Annotated[str, typer.Option("--agents", metavar="MODULE", help="The agents, or module:name.")]
 By = Annotated[str | None, typer.Option(metavar="USER", help="Who acts; by default you.")]
+RunId = Annotated[
+    str | None, typer.Option("--run-id", metavar="RUN", help="The name of the run; by default a new one.")
+]
+Create = Annotated[bool, typer.Option("--create", help="Make a missing store.")]
+
+
+def seconds_of(span: str) -> float:
+    """Return the seconds in a time span such as ``30d``."""
+    if (found := _SPAN.fullmatch(span)) is None:
+        raise typer.BadParameter(f"expected a span of time such as 90s, 15m, 12h, 30d or 8w, got {span!r}")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def span(help: str) -> Any:
+    """Return an option for a time span, which a command gets in seconds."""
+    return typer.Option(parser=seconds_of, metavar="SPAN", help=help)
 
 
 @contextmanager
@@ -89,7 +104,7 @@ def open_store(store: str, *, must_exist: bool = True, makes: str = "", read_onl
     """
     is_there = "://" in store or Path(store).exists()
     found: Any = store
-    if _NAMED_STORE.fullmatch(store) and not is_there:
+    if NAMED_OBJECT.fullmatch(store) and not is_there:
         named = load_object(store, "store")
         found, read_only = named() if isinstance(named, FunctionType) else named, False
     elif must_exist and not is_there:
@@ -106,6 +121,11 @@ def open_store(store: str, *, must_exist: bool = True, makes: str = "", read_onl
 def open_if_named(store: str | None) -> AbstractContextManager[Runs | None]:
     """Return a context manager for the runs of a store, or for None without a store.  A missing store is created."""
     return nullcontext() if store is None else open_store(store, must_exist=False)
+
+
+def without_store(option: str) -> typer.BadParameter:
+    """Return the error of an option that needs a store."""
+    return typer.BadParameter("expected the store of the run, got none; pass --store runs.db", param_hint=option)
 
 
 def store_option(store: str) -> str:
@@ -140,25 +160,17 @@ def load_callable(named: str) -> Any:
     return target
 
 
-def load_function(named: str) -> Function:
-    """Return the function ``module:name``."""
-    return Function.of(load_callable(named))
-
-
 def load_deps(named: str | None, drives: Iterable[Runnable] = ()) -> Any:
-    """Return the deps ``module:name``, which are a value or a function of (agent, extra, user).
+    """Return the deps ``module:name``, which are a value or a function of (agent, extra, user), or None."""
 
-    Return None without a name.
-    """
-    return option("--deps", _checked_deps, named, drives)
+    def checked() -> Any:
+        deps = None if named is None else load_object(named, "deps")
+        check_deps(deps)
+        for runnable in drives:
+            runnable._check_deps(deps)
+        return deps
 
-
-def _checked_deps(named: str | None, drives: Iterable[Runnable]) -> Any:
-    deps = None if named is None else load_object(named, "deps")
-    check_deps(deps)
-    for runnable in drives:
-        runnable._check_deps(deps)
-    return deps
+    return option("--deps", checked)
 
 
 def deps_option(named: str | None) -> str:
@@ -227,7 +239,7 @@ def code_of(functions: Many, prompt: str | None, *, trusted: bool = True) -> tup
     A user who names a function has chosen it, so only functions that require approval need a confirmation.  If the
     model may call the wrong function, every call needs one.
     """
-    named = [option("--function", load_function, function) for function in functions or ()]
+    named = [option("--function", lambda name: Function.of(load_callable(name)), name) for name in functions or ()]
     chosen = None if prompt is None else option("--prompt", named_prompt, prompt)
     if not trusted:
         return named, chosen
@@ -251,14 +263,9 @@ def _chosen(function: Function) -> Function:
     return Function.of(function, needs_approval=False) if function.needs_approval is None else function
 
 
-def provider_of(model: str) -> tuple[Provider, str]:
-    """Return the provider and the model's name in ``--model``."""
-    return option("--model", split_model, model)
-
-
 def is_embedded(model: str, base_url: str | None) -> bool:
     """Return whether the model runs in a child process on this machine."""
-    return base_url is None and provider_of(model)[0].is_embedded
+    return base_url is None and option("--model", split_model, model)[0].is_embedded
 
 
 def guesses(model: str, base_url: str | None) -> bool:
@@ -267,7 +274,7 @@ def guesses(model: str, base_url: str | None) -> bool:
         return False
     from fsm_agent.clients.local.model import SMOLLM2, find_model
 
-    provider, name = provider_of(model)
+    provider, name = split_model(model)
     path = find_model(name or None)
     served = SMOLLM2.alias if path is None or SMOLLM2.is_at(path) else path.stem
     return provider.profile_of(served).function_calls == "guided"
@@ -284,7 +291,21 @@ def connected(model: str, base_url: str | None, screen: Screen) -> Iterator[tupl
         if not embedded:
             check_client(client)
         screen.resume()
-        yield client, screen.start_embedded(split_model(model)[1]) if embedded else client.name
+        yield client, _start_embedded(split_model(model)[1], screen) if embedded else client.name
+
+
+def _start_embedded(path: str, screen: Screen) -> str:
+    """Start the embedded model's server, and fetch the model if needed.  Return the model's name."""
+    from fsm_agent.clients.local.model import SMOLLM2
+    from fsm_agent.clients.local.server import local_server
+
+    def fetching(done_bytes: int, total_bytes: int) -> None:
+        screen.status.state = f"fetching the model: {done_bytes / 1e6:.0f} of {total_bytes / 1e6:.0f} MB"
+
+    screen.status.state = "starting the model"
+    server = local_server(path or None, say=screen.tell, progress=fetching)
+    screen.status.state = State.SEEDED
+    return SMOLLM2.name if server.model == SMOLLM2.alias else server.model
 
 
 def check_client(client: Any) -> None:
@@ -307,10 +328,13 @@ def settings_and_limits(options: Mapping[str, str]) -> tuple[Settings, Limits]:
         known = sorted(of_settings | of_limits)
         raise UsageError(f"expected a setting or limit, got {unknown[0]!r}{hint(unknown[0], known)}")
     values = {name: _value(name, text) for name, text in options.items()}
-    return (
-        _valid(Settings, {name: value for name, value in values.items() if name in of_settings}),
-        _valid(Limits, {name: value for name, value in values.items() if name in of_limits}),
-    )
+    try:
+        return (
+            from_data({name: value for name, value in values.items() if name in of_settings}, Settings),
+            from_data({name: value for name, value in values.items() if name in of_limits}, Limits),
+        )
+    except ValueError as error:
+        raise UsageError(_JSON_TYPE.sub(lambda found: _PLAIN_WORDS[found[1]], str(error))) from error
 
 
 def _value(name: str, text: str) -> Any:
@@ -320,13 +344,6 @@ def _value(name: str, text: str) -> Any:
         return text
     except TypeError:  # half a surrogate pair, which stands for an invalid byte
         raise UsageError(f"{name}: expected text in UTF-8, got {text!r}") from None
-
-
-def _valid(kind: type, values: Mapping[str, Any]) -> Any:
-    try:
-        return from_data(values, kind)
-    except ValueError as error:
-        raise UsageError(_JSON_TYPE.sub(lambda found: _PLAIN_WORDS[found[1]], str(error))) from error
 
 
 _PLAIN_WORDS = {
@@ -371,15 +388,6 @@ def written_task(task: str | None, *, is_needed: bool) -> str | None:
     if task is None or task == "-":
         return piped or None
     return f"{piped}\n\n{task}" if piped else task
-
-
-def seconds_of(span: str, option: str = "--older-than") -> float:
-    """Return the seconds in a time span such as ``30d``."""
-    if (found := _SPAN.fullmatch(span)) is None:
-        raise typer.BadParameter(
-            f"expected a span of time such as 90s, 15m, 12h, 30d or 8w, got {span!r}", param_hint=option
-        )
-    return float(found[1]) * _SECONDS[found[2]]
 
 
 def user_or(by: str | None) -> str:

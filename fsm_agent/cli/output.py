@@ -1,201 +1,171 @@
-"""The output of commands: running calls, JSON lines, and errors as exit codes and messages."""
+"""The output of commands: running calls, errors as messages and exit codes, and `TerminalHook` for any agent."""
 
 from __future__ import annotations
 
 import json
+import logging
 import shlex
-import signal
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from types import FrameType
-from typing import Any, TypeVar
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from fsm_agent._internal.redaction import mask_keys
-from fsm_agent._internal.text import plain
-from fsm_agent.call.call import AgentCall
+from fsm_agent._internal.text import format_moment
 from fsm_agent.call.effects import AskApproval, Reconcile
+from fsm_agent.call.record import State
 from fsm_agent.call.result import CallFailed, CallResult, CallSuspended
-from fsm_agent.cli.live_output import LiveOutput
-from fsm_agent.cli.terminal import MAX_SHOWN, Screen, discard_output, error_line, whole_call
-from fsm_agent.errors import ConfigError, FsmAgentError, UsageError
-from fsm_agent.messages.events import Done, Event, Suspended, Where
-from fsm_agent.messages.json_data import EXACT, event_data, masked_data
-from fsm_agent.messages.message import FunctionCall
-from fsm_agent.runtime.environment import Verdict
+from fsm_agent.cli.errors import (
+    BROKEN_PIPE,
+    FAILED,
+    SUSPENDED,
+    end_by_signals,
+    error_text,
+    exit_of,
+    waiting_process,
+)
+from fsm_agent.cli.terminal import Screen, discard_output, error_line, one_line, whole_call
+from fsm_agent.messages.events import (
+    Done,
+    Event,
+    FunctionEnded,
+    FunctionStarted,
+    Inside,
+    ReplyCompleted,
+    Stepped,
+    Suspended,
+    TextDelta,
+    Where,
+)
+from fsm_agent.messages.reply import Usage
 
-T = TypeVar("T")
-
-# Exit codes.  2 means an invalid command line; the last two are 128 + SIGINT and 128 + SIGPIPE, as in shells.
-FAILED, SUSPENDED, INTERRUPTED, BROKEN_PIPE = 1, 3, 130, 141
-MAX_QUOTED, END_SHOWN = 2_000, 200  # characters of an error message, and of the end of a longer one
-_ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+NOT_KEPT = "the call was not kept; pass --approve, or --store runs.db to answer later"
 _ANSWERS = {AskApproval: "--approve", Reconcile: "--result TEXT"}
-_WORDS = {  # the library's words, and the command line's
-    "base_url": "--base-url",
-    ", or give api_key": "",
-    "path: ": "--output: ",
-    "deps=: ": "--deps: ",
-    " deps=": " --deps MODULE:NAME of ",
-}
-_received: list[signal.Signals] = []
+_LOG = logging.getLogger("fsm_agent.hooks")
 
 
-class LineWriter:
-    """Writes the events of a command as JSON lines on stdout.
+def _debug(debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False) -> None:
+    """The option that every command has."""
 
-    The last line has the type ``result``, ``suspended`` or ``failure``.
 
-    Args:
-        is_on: If False, all methods do nothing.
+_alone = typer.Typer(add_completion=False)
+_alone.command()(_debug)
+_DEBUG = typer.main.get_command(_alone).params
+
+
+class Command(TyperCommand):
+    """A command with the option ``--debug``, whose errors become messages and exit codes."""
+
+    def __init__(self, name: str | None, *, params: Any = None, **attributes: Any) -> None:
+        super().__init__(name, params=[*(params or ()), *_DEBUG], **attributes)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with _reporting(ctx.params.pop("debug")):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _reporting(debug: bool) -> Iterator[None]:
+    """Turn every exception into an exit code, and write errors to stderr.
+
+    Raises:
+        typer.Exit: If something went wrong.
+        typer.BadParameter: If the command line is invalid.
     """
-
-    def __init__(self, is_on: bool = True) -> None:
-        self._out = sys.stdout if is_on else None  # what functions print goes to stderr
-        self.has_ended = False
-
-    def __bool__(self) -> bool:
-        return self._out is not None
-
-    def take(self, event: Event, where: Where | None = None) -> None:
-        """Write an event, except the last one of a call, which `end` writes.
-
-        Args:
-            event: The event.
-            where: The call that the event comes from, if the command runs several.
-        """
-        if self._out is not None and not isinstance(event, Done | Suspended):
-            about = {} if where is None else {"call": where.call, "agent": where.agent}
-            self._write({**event_data(event), **about})
-            self.has_ended = False
-
-    def end(self, kind: str, **fields: Any) -> None:
-        """Write the last line: a ``result``, ``suspended`` or ``failure``."""
-        if self._out is not None:
-            self._write(masked_data({"type": kind, **fields}, EXACT))
-            self.has_ended = True
-
-    def _write(self, data: Any) -> None:
-        assert self._out is not None
-        self._out.write(f"{json.dumps(data)}\n")
-        self._out.flush()
-
-
-def json_text(value: Any) -> str:
-    """Return ``value`` as ASCII JSON, so that a model's text cannot control the terminal."""
-    return json.dumps(value, indent=2)
-
-
-class Approver:
-    """An approver that asks the person at the terminal."""
-
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
-
-    def __call__(self, call: FunctionCall) -> Verdict:
-        """Return the verdict, or None if no person is at the terminal."""
-        if not sys.stdin.isatty():
-            return None
-        request = whole_call(call)
-        if len(request) > MAX_SHOWN:
-            self._screen.pause()
-            typer.echo(request, err=True)
-            request = f"{call.name} with all of these {len(request):,} characters"
-        while True:
-            match self._screen.ask(f"May the model call {request}? [y/N]: ").strip().lower():
-                case "y" | "yes":
-                    return True
-                case "" | "n" | "no":
-                    return False
-                case _:
-                    typer.echo("Please answer y or n.", err=True)
+    try:
+        with end_by_signals():
+            yield
+    except (typer.Exit, typer.BadParameter):
+        raise
+    except BrokenPipeError:
+        discard_output()
+        raise typer.Exit(BROKEN_PIPE) from None
+    except (Exception, KeyboardInterrupt) as error:
+        if debug and isinstance(error, Exception):
+            traceback.print_exc()
+        status, message = exit_of(error)
+        with suppress(OSError, ValueError):  # such as a full disk, or a closed stream
+            error_line(message)
+        try:
+            sys.stdout.flush()
+        except (OSError, ValueError):  # flushing at exit would fail again
+            discard_output()
+        raise typer.Exit(status) from None
 
 
 def drive_and_show(
-    drive: Callable[[Callable[[Event], None]], CallResult[Any]],
+    drive: Callable[[Callable[[Event], None]], Any],
     screen: Screen,
-    lines: LineWriter,
     *,
-    model: str,
-    command: str,
-    otherwise: str = "",
-    shown: Callable[[CallResult[Any]], str] | None = None,
+    model: str = "",
+    shown: Callable[[Any], str] | None = None,
+    **answering: Any,
 ) -> None:
-    """Run a call and show its output.  A terminal shows the text as it arrives, other outputs once it is final.
+    """Run a call or a flow, and show its output.
+
+    A terminal shows the text of a call as it arrives, other outputs once it is final.
 
     Args:
-        drive: Runs the call, and passes its events to a sink.
+        drive: Runs it, and passes its events to a sink.
         screen: The output.
-        lines: Writes the events as JSON lines, for ``--json``.
-        model: The model's name for the last JSON line.
-        command: The command that answers a question, up to the key and the answer.  "" without a store.
-        otherwise: The advice about a question if there is no command.
-        shown: Returns the text to show for the final result.  The default is its own text.
-
-    Raises:
-        CallFailed: If the call has no answer.
-        CallSuspended: If the call waits for an answer.
+        model: The model's name for the last JSON line of a call.
+        shown: Returns the text to show for the result, once it is final.  The default is the text of a call.
+        answering: What `tell_waits` takes.
     """
-    output = LiveOutput(screen, is_live=False if lines or shown is not None else None)
-
-    def sink(event: Event) -> None:
-        if lines:
-            screen.pause()
-            lines.take(event)
-        output.take(event)
-
+    output = LiveOutput(screen, is_final=screen.as_json or shown is not None)
     try:
-        result = drive(sink)
-        screen.pause()
-        lines.end("result", **_call_fields(model, result.call))
-    except (CallFailed, CallSuspended) as error:
-        screen.pause()
-        kind, fields = "failure", dict[str, Any](exit_status=FAILED)
-        if isinstance(error, CallSuspended):
-            kind = "suspended"
-            fields = {"exit_status": SUSPENDED, "answer_with": tell_waits(error, screen, command, otherwise)}
-        if error.call.record.turn:
-            lines.end(kind, error=error_text(error), **fields, **_call_fields(model, error.call))
+        result = drive(output.take)
+    except CallFailed as error:
+        fields = {"model": model, **CallResult(error.call).to_dict()}
+        screen.end("failure", error=error_text(error), exit_status=FAILED, **fields)
         raise
-    finally:
+    except (KeyboardInterrupt, typer.Abort):
         screen.pause()
-    if not lines:
+        if again := answering.get("again"):
+            screen.tell(f"to continue: {again}")
+        raise
+    except Exception as error:
+        if (process := waiting_process(error)) is not None:
+            is_call = isinstance(error, CallSuspended)
+            fields = {"model": model, **CallResult(process).to_dict()} if is_call else {}
+            tell_waits(error, screen, **answering, fields=fields)
+        raise
+    screen.end("result", **({"model": model} if isinstance(result, CallResult) else {}), **result.to_dict())
+    if not screen.as_json:
         output.finish(result.text if shown is None else shown(result))
-    if (reply := result.record.reply) and reply.is_cut_off:
+    if isinstance(result, CallResult) and (reply := result.record.reply) and reply.is_cut_off:
         screen.tell("the answer was cut off at the token limit; --set max_tokens=… sets another")
 
 
-def _call_fields(model: str, call: AgentCall) -> dict[str, Any]:
-    """Return the fields of the last line about a call."""
-    return {"model": model, **CallResult(call).to_dict()}
-
-
 def tell_waits(
-    error: Exception,
+    error: Any,
     screen: Screen,
-    command: str,
-    otherwise: str = "",
+    *,
+    command: str = "",
+    again: str = "",
+    otherwise: str = NOT_KEPT,
     of_state: Callable[[Any], str] = lambda _: "",
-) -> dict[str, str]:
-    """Show each function call that waits for approval, and add to the error how to answer.
+    fields: Mapping[str, Any] | None = None,
+) -> None:
+    """Show what a suspended call or flow waits for, and add to its error how to answer.
 
     Args:
-        error: The error of a suspended call or flow.
+        error: The error of the suspended call or flow.
         screen: The output.
         command: The command that answers a question, up to the key and the answer.  "" without a store.
-        otherwise: The advice if there is no command.
+        again: The command that continues the run.  "" without a store.
+        otherwise: The advice if no command answers.
         of_state: Shows the question of a flow's state, and returns the command that answers it.
-
-    Returns:
-        The command for each question, by key.
+        fields: More fields of the last JSON line.
     """
-    commands = dict[str, str]()
-    for effect in _waiting(error).effects:
+    screen.pause()
+    process, commands = waiting_process(error), dict[str, str]()
+    for effect in process.effects:
         if isinstance(effect, AskApproval):
             screen.tell(f"waits for approval as {effect.key}: {whole_call(effect.call)}")
         answer = next((words for kind, words in _ANSWERS.items() if isinstance(effect, kind)), "")
@@ -205,153 +175,149 @@ def tell_waits(
     if len(commands) > 1:
         for whole in commands.values():
             screen.tell(f"    {whole}")
-    if how := next((f"answer with {whole}" for whole in commands.values()), otherwise):
-        error.add_note(how)
-    return commands
+    wake_at_s = getattr(error, "wake_at_s", None)  # of a flow
+    due = "" if wake_at_s is None else f" at {format_moment(wake_at_s)}"
+    if commands:
+        error.add_note(f"answer with {next(iter(commands.values()))}")
+        if due:
+            screen.tell(f"without an answer it continues{due}")
+        if again:
+            screen.tell(f"to continue: {again}")
+    else:
+        error.add_note(f"a worker continues it{due}, or: {again}" if again else otherwise)
+    told = {"waits_for": [effect.key for effect in process.effects], "answer_with": commands, **(fields or {})}
+    screen.end("suspended", error=error_text(error), exit_status=SUSPENDED, **told)
 
 
-def is_ending() -> bool:
-    """Return whether a signal ends the whole command.  Ctrl-C may end only a part of it."""
-    return bool(_received)
-
-
-@contextmanager
-def _end_by_signals() -> Iterator[None]:
-    """Make signals end the command like Ctrl-C, so that the terminal is restored and the last line is written."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        _received.append(signal.Signals(number))
-        interrupt: Any = signal.getsignal(signal.SIGINT)
-        (interrupt if callable(interrupt) else signal.default_int_handler)(signal.SIGINT, frame)
-
-    _received.clear()
-    is_ours = threading.current_thread() is threading.main_thread()  # only this thread may set handlers
-    ending = [number for number in _ENDING if is_ours and signal.getsignal(number) is signal.SIG_DFL]
-    for number in ending:
-        signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number in ending:
-            signal.signal(number, signal.SIG_DFL)
-
-
-@contextmanager
-def reporting(debug: bool, lines: LineWriter | None = None) -> Iterator[None]:
-    """Turn every exception into an exit code, and write errors to stderr.
+class LiveOutput:
+    """Shows the events of a call on a screen, and its text as it arrives.
 
     Args:
-        debug: Whether to show tracebacks.
-        lines: Also writes the error in the last JSON line, for ``--json``.
-
-    Raises:
-        typer.Exit: If something went wrong.
-        typer.BadParameter: If the command line is invalid.
+        screen: The output.
+        is_final: Whether to write text only when it is final, even on a terminal.
     """
-    try:
-        with _end_by_signals():
-            yield
-    except (typer.Exit, typer.BadParameter):
-        raise
-    except BrokenPipeError:
-        discard_output()
-        raise typer.Exit(BROKEN_PIPE) from None
-    except (KeyboardInterrupt, typer.Abort):
-        message, status = (
-            (f"ended by {_received[0].name}", 128 + _received[0]) if _received else ("interrupted", INTERRUPTED)
-        )
-        _tell(lines, message, status)
-        raise typer.Exit(status) from None
-    except Exception as error:
-        if debug:
-            traceback.print_exc()
-        status = FAILED if _waiting(error) is None else SUSPENDED
-        _tell(lines, error_text(error), status)
+
+    def __init__(self, screen: Screen, *, is_final: bool = False) -> None:
+        self.screen = screen
+        self.has_written = False
+        self._is_live = screen.out.is_terminal and not is_final
+
+    def take(self, event: Event) -> None:
+        self.screen.take(event)
+        if self._is_live and isinstance(event, TextDelta):
+            self.screen.write(event.text)
+            self.has_written = True
+        elif self._is_live and isinstance(event, ReplyCompleted):
+            self.screen.end_line()
+
+    def finish(self, text: str) -> None:
+        """Show the whole answer, unless its text was already written."""
+        self.screen.pause()
+        if not self.has_written:
+            self.screen.line(text)
+            self.screen.pause()
+        self.has_written = False
+
+
+def overview(result: Any) -> Iterator[str]:
+    """Yield short lines about a call or a flow that has ended: a call's rounds and functions, then tokens and cost."""
+    usage = result.usage
+    if isinstance(result, CallResult):
+        calls = Counter([call.name for call in result.function_calls])
+        failed = Counter([call.name for call in result.function_calls if call.error is not None])
+        rounds = _format_count(result.record.rounds, "round")
+        yield f"{rounds}, {_format_count(calls.total(), 'function call')}"
+        for name, count in calls.items():
+            often = f" {count} times" if count > 1 else ""
+            yield f"  {one_line(name)}{often}{f', {failed[name]} failed' if failed[name] else ''}"
+    yield _tokens(usage)
+    by_agent = result.usage_by_agent if isinstance(result, CallResult) else {}
+    if len(by_agent) > 1:
+        for path, used in by_agent.items():
+            yield f"  {one_line(path) or 'itself'}: {_tokens(used)}"
+    if usage.cost_usd is not None:
+        yield f"cost: ${usage.cost_usd:.6f}"
+
+
+def _answer(result: Any) -> str | None:
+    """Return the text of a call, or the data of a flow as ASCII JSON; None if it ended without an answer."""
+    if isinstance(result, CallResult):
+        return result.text or "" if result.state is State.COMPLETED else None
+    return None if result.ending.is_failure else json.dumps(result.to_dict()["data"], indent=2)
+
+
+def _format_count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def _tokens(usage: Usage) -> str:
+    return f"{_format_count(usage.input_tokens or 0, 'token')} in, {usage.output_tokens or 0:,} out"
+
+
+class TerminalHook:
+    """A hook that prints what ``fsm-agent ask`` prints: the answer on stdout, and steps and functions on stderr.
+
+    Lines about a nested agent begin with the agent's path.  At the end, the hook writes an overview to stderr: rounds,
+    functions, tokens and cost.  Its own errors are logged and never raised.
+
+    Args:
+        quiet: Show only the answer.
+
+    Examples:
+        >>> Agent(Script("Hi."), hooks=[TerminalHook(quiet=True)]).call("Hello").output
+        Hi.
+        'Hi.'
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._screen = Screen(quiet=quiet)
+        self._driven = set[Where]()  # running calls
+        self._unknown = _ShownCall(self, Where(""))
+
+    def of_call(self, where: Where) -> _ShownCall:
+        """Return the hook for one call."""
+        if not where.path:
+            self._driven.add(where)
+        return _ShownCall(self, where)
+
+    def on_event(self, event: Event) -> None:
+        """Show an event without a known call, such as an event from a sink."""
+        self._unknown.on_event(event)
+
+
+class _ShownCall:
+    """The hook for one call.  If several calls run, each line names its call."""
+
+    def __init__(self, hook: TerminalHook, where: Where) -> None:
+        self._hook = hook
+        self._where = where
+        self._output = LiveOutput(hook._screen)
+
+    def on_event(self, event: Event) -> None:
         try:
-            sys.stdout.flush()
-        except (OSError, ValueError):  # flushing at exit would fail again
-            discard_output()
-        raise typer.Exit(status) from None
+            self._show(event)
+        except Exception:
+            _LOG.exception("the terminal could not show a %s", type(event).__name__)
+        finally:
+            if isinstance(event, Done | Suspended):
+                self._hook._driven.discard(self._where)
 
-
-def _tell(lines: LineWriter | None, error: str, status: int) -> None:
-    """Write an error, and the last JSON line unless the call has already written it.
-
-    If one stream fails, for example on a full disk, the other still gets its line.
-    """
-    with suppress(OSError, ValueError):  # ValueError: the stream is closed
-        if lines and not lines.has_ended:
-            lines.end("suspended" if status == SUSPENDED else "failure", error=error, exit_status=status)
-    with suppress(OSError, ValueError):
-        error_line(error)
-
-
-def _waiting(error: Exception) -> Any:
-    """Return the call or flow whose error says that it waits for an answer, or None for any other error."""
-    if isinstance(error, CallSuspended):
-        return error.call
-    flows = sys.modules.get("fsm_agent.flows")  # without this module, no flow has run
-    return error.run if flows is not None and isinstance(error, flows.FlowSuspended) else None
-
-
-def error_text(error: Exception) -> str:
-    """Return the message of an error for people."""
-    if (process := _waiting(error)) is not None:  # the error's own advice is for Python code
-        keys = ", ".join([repr(effect.key) for effect in process.effects])
-        return ": ".join([f"the run waits in {process.state} for {keys}", *getattr(error, "__notes__", ())])
-    if isinstance(error, OSError):
-        return f"{type(error).__name__}: {error}"
-    if not isinstance(error, FsmAgentError):
-        where = _line_of_user(error) or "this is a bug of fsm-agent; --debug shows where it is"
-        return f"{type(error).__name__}: {error} ({where})"
-    message, cause = _shorten(in_options(str(error))), error.__cause__
-    if not isinstance(error, UsageError):
-        message = " ".join(message.split())
-    if isinstance(cause, Exception) and not isinstance(cause, FsmAgentError) and (at := _line_of_user(cause)):
-        message += f" ({at})"
-    return message
-
-
-def _shorten(message: str) -> str:
-    """Return a message with keys masked, and without the middle if it is long."""
-    text = mask_keys(message)
-    return text if len(text) <= MAX_QUOTED else f"{text[: MAX_QUOTED - END_SHOWN]} … {text[-END_SHOWN:]}"
-
-
-def _line_of_user(error: BaseException) -> str:
-    """Return the innermost line of the user's own code in a traceback, or "" if there is none."""
-    ours, library = Path(__file__).parents[1], Path(traceback.__file__).parent
-    is_called, found = False, ""
-    for frame in traceback.extract_tb(error.__traceback__):
-        path = Path(frame.filename)
-        if ours in path.parents:
-            is_called = is_called or frame.filename != __file__
-        elif is_called and not ({"site-packages", "dist-packages"} & {*path.parts} or library in path.parents):
-            found = f"{path.name}, line {frame.lineno}, in {frame.name}" if path.is_file() else found
-    return found
-
-
-def in_options(message: str) -> str:
-    """Replace the library's argument names in a message with the options of the command."""
-    for theirs, ours in _WORDS.items():
-        message = message.replace(theirs, ours)
-    return message
-
-
-def option(option: str, take: Callable[..., T], *words: Any) -> T:
-    """Return an option's values as converted by ``take``.
-
-    Raises:
-        ConfigError: If a named object does not exist.  The message names the option.
-        typer.BadParameter: If the values are invalid.
-    """
-    try:
-        return take(*words)
-    except ConfigError as error:
-        if type(error) is not ConfigError or in_options(str(error)).startswith(option):
-            raise
-        raise ConfigError(f"{option}: {error}") from error
-    except UsageError as error:
-        message = in_options(str(error)).removeprefix("the document: ").removeprefix("limits.")
-        message = message.removeprefix(f"{option}: ")
-        raise typer.BadParameter(plain(message), param_hint=option) from error
+    def _show(self, event: Event) -> None:
+        is_one_of_many = not self._where.path and len(self._hook._driven) > 1
+        screen, whose = self._hook._screen, f"{one_line(self._where.call)}: " if is_one_of_many else ""
+        if isinstance(event, Done):
+            result: Any = event.result
+            if (answer := _answer(result)) is not None:
+                self._output.finish(answer)
+            else:
+                screen.tell(f"{whose}ended without an answer: {result.record.ending.reason}")
+            for line in overview(result):
+                screen.tell(whose + line)
+            screen.pause()
+        elif isinstance(event, Suspended):
+            screen.tell(f"{whose}waits for {', '.join(event.keys)}")
+            screen.pause()
+        elif is_one_of_many and isinstance(event, Stepped | FunctionStarted | FunctionEnded):
+            screen.take(Inside(self._where.call, event))
+        else:
+            self._output.take(event)

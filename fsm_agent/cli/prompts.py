@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from fsm_agent.cli.options import Debug, Json, load_object, modules_here
-from fsm_agent.cli.output import FAILED, json_text, option, reporting
-from fsm_agent.cli.terminal import Screen, one_line
+from fsm_agent.cli.errors import FAILED, option
+from fsm_agent.cli.options import Json, load_object, modules_here
+from fsm_agent.cli.output import Command
+from fsm_agent.cli.terminal import Screen, json_text, one_line
 from fsm_agent.errors import UsageError
 from fsm_agent.prompts.files import HANDLERS
 from fsm_agent.prompts.library import Prompts
@@ -30,16 +31,12 @@ NamesOption = Annotated[
 _DEFAULTS = {kind: getattr(Prompt(""), f"on_{kind}") for kind in HANDLERS}
 
 
-@app.command()
+@app.command(cls=Command)
 def check(
-    directory: Directory = None,
-    package: Package = None,
-    names: NamesOption = None,
-    as_json: Json = False,
-    debug: Debug = False,
+    directory: Directory = None, package: Package = None, names: NamesOption = None, as_json: Json = False
 ) -> None:
     """Check all prompts and what their files name; list the valid ones, and exit with 1 on errors."""
-    with reporting(debug), Screen() as screen, _open_prompts(directory, package, names) as prompts:
+    with Screen() as screen, _open_prompts(directory, package, names) as prompts:
         found, problems = prompts.names(), prompts.problems()
         if not (found or problems):
             places = " or ".join([repr(str(path)) for path in prompts.directories])
@@ -61,17 +58,16 @@ def check(
             raise typer.Exit(FAILED)
 
 
-@app.command()
+@app.command(cls=Command)
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The prompt, as root/name.")],
     directory: Directory = None,
     package: Package = None,
     names: NamesOption = None,
     as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Show a prompt: its variables, its settings and its template."""
-    with reporting(debug), Screen() as screen, _open_prompts(directory, package, names) as prompts:
+    with Screen() as screen, _open_prompts(directory, package, names) as prompts:
         prompt, file = prompts(name), prompts.file(name)
         row = _describe_prompt(prompt, file)
         if as_json:

@@ -1,17 +1,19 @@
-"""Questions as forms at a terminal, and what to say without a terminal."""
+"""Questions to the person at a terminal: approvals, and forms of open questions."""
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
+
+import typer
 
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.call.question_forms import Field, FormError, outcome_from_form, question_form
-from fsm_agent.cli.run_tables import OPTIONS, option_for, question_line, whereabouts
-from fsm_agent.cli.terminal import Screen, one_line
+from fsm_agent.cli.run_tables import OPTIONS, option_for, question_line, rest_of
+from fsm_agent.cli.terminal import MAX_SHOWN, Screen, one_line, whole_call
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Question
+from fsm_agent.messages.message import FunctionCall
 from fsm_agent.store.store import Run
 
 _WITH_REASON = {"denied": "why not", "function_failed": "what went wrong", "cancelled": "why"}
@@ -23,20 +25,48 @@ def is_at_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def question_of(run: Run, key: str | None, screen: Screen) -> Question:
-    """Return the open question with this key.  Without a key, return the only question or let a person choose."""
+class Approver:
+    """An approver that asks the person at the terminal."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def __call__(self, call: FunctionCall) -> bool | None:
+        """Return the verdict, or None if no person is at the terminal."""
+        if not is_at_terminal():
+            return None
+        request = whole_call(call)
+        if len(request) > MAX_SHOWN:
+            self._screen.pause()
+            typer.echo(request, err=True)
+            request = f"{call.name} with all of these {len(request):,} characters"
+        while True:
+            match self._screen.ask(f"May the model call {request}? [y/N]: ").strip().lower():
+                case "y" | "yes":
+                    return True
+                case "" | "n" | "no":
+                    return False
+                case _:
+                    typer.echo("Please answer y or n.", err=True)
+
+
+def question_of(run: Run, named: str | None, screen: Screen) -> Question:
+    """Return the open question with this key, or of this state of a flow.
+
+    Without a name, return the only question, or let a person choose.
+    """
     asked = {question.key: question for question in run.waits}
-    if key is None and len(asked) > 1 and is_at_terminal():
+    if named is None and len(asked) > 1 and is_at_terminal():
         for question in run.waits:
             screen.tell(question_line(question))
-        key = _choose(screen, "question", [*asked])
-    elif key is None and len(asked) == 1:
-        (key,) = asked
-    if key is None or key not in asked:
-        what = "none" if key is None else repr(key)
-        state = f"asks {', '.join(map(repr, asked))}" if asked else whereabouts(run, time.time())
+        named = _choose(screen, "question", [*asked])
+    found = [key for key in asked if named in (None, key, key.partition(":")[2].partition("#")[0])]
+    if len(found) != 1:
+        what = "none" if named is None else repr(named)
+        nothing = "has ended" if run.is_ended else f"asks nothing: {rest_of(run)}"
+        state = f"asks {', '.join(map(repr, asked))}" if asked else nothing
         raise UsageError(f"expected the key of an open question, got {what}; the run {run.id!r} {state}")
-    return asked[key]
+    return asked[found[0]]
 
 
 def fill_in(question: Question, screen: Screen, *, only: str = "") -> Outcome:

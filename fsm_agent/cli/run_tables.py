@@ -38,7 +38,6 @@ from fsm_agent.store.history import RETRIED, HistoryEntry, RunHistory
 from fsm_agent.store.listing import STUCK, is_undriven
 from fsm_agent.store.store import Run, RunCount
 
-UNDRIVEN = "no driver yet; the run is due"
 OPTIONS = {  # options of ``runs answer``, by the kind of the outcome
     "approved": "--approve",
     "modified": "--arguments JSON",
@@ -96,25 +95,21 @@ def _paragraph(headers: Sequence[str], line: Sequence[str]) -> Iterator[Renderab
 
 def runs_table(runs: Sequence[Run]) -> RenderableType:
     """Return a table with a line for each run."""
-    now_s = time.time()
     rows = [
-        (run.id, run.agent, run.state or "-", str(run.n), f"{_ago(run.updated_s, now_s)} ago", waits_for(run, now_s))
-        for run in runs
+        (run.id, run.agent, run.state or "-", str(run.n), f"{_age(run.updated_s)} ago", waits_for(run)) for run in runs
     ]
     return TextTable(("run", "agent", "state", "entries", "changed", "waits for"), rows, numbers=(3, 4))
 
 
 def questions_table(runs: Sequence[Run]) -> RenderableType:
     """Return a table with a line for each open question."""
-    now_s = time.time()
-    asked = [(run, question) for run in runs for question in run.waits]
     rows = [
         (
-            *(run.id, run.agent, question.key, question.kind, about_question(question)),
-            _ago(run.updated_s, now_s),
+            *(run.id, run.agent, question.key, question.kind, about_question(question), _age(run.updated_s)),
             "" if question.until_s is None else format_moment(question.until_s),
         )
-        for run, question in asked
+        for run in runs
+        for question in run.waits
     ]
     columns = 7 if any(row[-1] for row in rows) else 6
     headers = ("run", "agent", "question", "kind", "about", "for", "until")
@@ -123,26 +118,24 @@ def questions_table(runs: Sequence[Run]) -> RenderableType:
 
 def counts_table(counts: Sequence[RunCount]) -> RenderableType:
     """Return a table with a line for each agent and state, and a total."""
-    now_s = time.time()
     groups: dict[tuple[str, str], list[RunCount]] = {}
     for count in counts:
         groups.setdefault((count.agent, count.state or "-"), []).append(count)
-    rows = [(*names, *_counted(found, now_s)) for names, found in groups.items()]
-    rows.append(("all", "", *_counted(counts, now_s)))
+    rows = [(*names, *_counted(found)) for names, found in groups.items()]
     headers = ("agent", "state", "runs", "failed", "asking", "stuck", "oldest")
-    return TextTable(headers, rows, numbers=range(2, 7))
+    return TextTable(headers, [*rows, ("all", "", *_counted(counts))], numbers=range(2, 7))
 
 
-def _counted(counts: Sequence[RunCount], now_s: float) -> Iterator[str]:
+def _counted(counts: Sequence[RunCount]) -> Iterator[str]:
     """Yield the cells of a row: the numbers of all, failed, asking and stuck runs, and the age of the oldest."""
     for found in (
-        sum([count.count for count in counts]),
-        sum([count.count for count in counts if count.is_failed]),
-        sum([count.count for count in counts if count.waits_for]),
-        sum([count.count for count in counts if STUCK in count.waits_for]),
+        counts,
+        [count for count in counts if count.is_failed],
+        [count for count in counts if count.waits_for],
+        [count for count in counts if STUCK in count.waits_for],
     ):
-        yield f"{found:,}" if found else "-"
-    yield _ago(min([count.oldest_s for count in counts]), now_s)
+        yield f"{sum([count.count for count in found]):,}" if found else "-"
+    yield _age(min([count.oldest_s for count in counts]))
 
 
 def processes_table(reading: RunHistory) -> RenderableType:
@@ -162,40 +155,30 @@ def _value(value: Any) -> str:
     return value if isinstance(value, str) else "-" if value is None else msgspec.json.encode(value).decode()
 
 
-def waits_for(run: Run, now_s: float) -> str:
+def waits_for(run: Run) -> str:
     """Return what a run waits for, in a few words."""
     if run.is_ended:
         return ""
     if run.holder is not None:
         return f"driven by {run.holder}"
     awaited = [f"{question.key} ({question.kind}){_until(question)}" for question in run.waits]
-    if is_undriven(run, now_s):  # also a run that asks, if its driver was interrupted
+    if is_undriven(run, time.time()):  # also a run that asks, if its driver was interrupted
         awaited.append("a worker: it is due")
-    if awaited:
-        return ", ".join(awaited)
-    return "a post" if run.due_s is None else format_moment(run.due_s)
+    return ", ".join(awaited) or ("a post" if run.due_s is None else format_moment(run.due_s))
+
+
+def rest_of(run: Run) -> str:
+    """Return what an unfinished run waits for, or who drives it."""
+    if is_undriven(run, time.time()):
+        return "no driver yet; the run is due"
+    if run.holder is not None:
+        return waits_for(run)
+    return f"waits {'until' if run.due_s is not None and not run.waits else 'for'} {waits_for(run)}"
 
 
 def _until(question: Question) -> str:
     """Return the deadline of a question, as the end of a sentence."""
     return "" if question.until_s is None else f" until {format_moment(question.until_s)}"
-
-
-def whereabouts(run: Run, now_s: float) -> str:
-    """Return what a run does or waits for, as a predicate such as ``has ended``."""
-    if run.is_ended:
-        return "has ended"
-    rest = rest_of(run, now_s)
-    return rest if run.holder is None else f"is {rest}"
-
-
-def rest_of(run: Run, now_s: float) -> str:
-    """Return what an unfinished run waits for, or who drives it."""
-    waits = waits_for(run, now_s)
-    if run.holder is not None:
-        return waits
-    is_time = run.due_s is not None and not run.waits and not is_undriven(run, now_s)
-    return f"waits {'until' if is_time else 'for'} {waits}"
 
 
 def about_question(question: Question, *, whole: bool = False) -> str:
@@ -210,11 +193,10 @@ def about_question(question: Question, *, whole: bool = False) -> str:
 def head_lines(reading: RunHistory) -> Iterator[tuple[str, str]]:
     """Yield the lines above the picture of a run, each with a style."""
     run, header = reading.run, reading.header
-    now_s = time.time()
     where = run.state or ("begun" if run.n else "not begun")  # the state is stored when a run rests
     who = "flow" if reading.kind == "flow" else "agent"
     yield f"run {one_line(run.id)} of {who} {one_line(run.agent)!r}: {one_line(where)}", "bold"
-    lasted = _ago(run.created_s, run.updated_s)
+    lasted = shown_duration(max(0.0, run.updated_s - run.created_s))
     yield f"{format_moment(run.created_s)}, for {lasted}; {run.n} entries; {reading.verdict}", "dim"
     if header.conversation:
         behind = f", behind the run {one_line(header.follows)}" if header.follows else ""
@@ -226,10 +208,9 @@ def head_lines(reading: RunHistory) -> Iterator[tuple[str, str]]:
         yield f"{'task' if reading.kind == 'call' else 'began with'}: {one_line(reading.title)}", ""
     if header.extra:
         yield f"extra: {one_line(msgspec.json.encode(header.extra).decode())}", ""
-    if is_undriven(run, now_s):
-        yield UNDRIVEN, "yellow"
-    elif not run.is_ended and not run.waits:
-        yield one_line(rest_of(run, now_s)), ""
+    is_due = is_undriven(run, time.time())
+    if is_due or not (run.is_ended or run.waits):
+        yield one_line(rest_of(run)), "yellow" if is_due else ""
     for question in run.waits:
         named = shlex.join(map(one_line, (run.id, question.key)))  # names may come from clients of a service
         right = one_line(", ".join([option_for(question, kind) for kind in question.answers]))
@@ -422,8 +403,8 @@ class _Lanes:
         return self._styles.get(name, otherwise)
 
 
-def _ago(since_s: float, now_s: float) -> str:
-    return shown_duration(max(0.0, now_s - since_s))
+def _age(since_s: float) -> str:
+    return shown_duration(max(0.0, time.time() - since_s))
 
 
 def shown_duration(seconds: float) -> str:

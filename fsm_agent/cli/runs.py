@@ -23,90 +23,51 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.call.journal import Header, header_of
 from fsm_agent.call.outcomes import Approved, Cancelled, Denied, FunctionFailed, Modified, Outcome, Returned, RunAgain
 from fsm_agent.call.record import Limits
-from fsm_agent.call.result import CallSuspended
+from fsm_agent.cli import options, run_tables
 from fsm_agent.cli.diagram import AsFormat, Output, draw
-from fsm_agent.cli.options import (
-    EMBEDDED,
-    AgentsModule,
-    BaseUrl,
-    By,
-    Debug,
-    Deps,
-    Functions,
-    Json,
-    JsonLines,
-    Many,
-    Model,
-    NamedPrompt,
-    Quiet,
-    RunName,
-    StoreOption,
-    code_for,
-    connected,
-    load_callable,
-    load_deps,
-    load_runnables,
-    open_store,
-    seconds_of,
-    settings_of,
-    store_option,
-    user_or,
-)
-from fsm_agent.cli.output import Approver, LineWriter, drive_and_show, error_text, json_text, option, reporting
-from fsm_agent.cli.questions import fill_in, how_to_answer, is_at_terminal, question_of
-from fsm_agent.cli.run_tables import (
-    OPTIONS,
-    UNDRIVEN,
-    RunPicture,
-    counts_table,
-    differences_table,
-    head_lines,
-    processes_table,
-    questions_table,
-    rest_of,
-    runs_table,
-    why_of,
-)
-from fsm_agent.cli.terminal import Screen, one_line
+from fsm_agent.cli.errors import error_text, option
+from fsm_agent.cli.options import Many, RunName, StoreOption, open_store
+from fsm_agent.cli.output import Command, drive_and_show
+from fsm_agent.cli.questions import Approver, fill_in, how_to_answer, is_at_terminal, question_of
+from fsm_agent.cli.terminal import Screen, json_text, one_line
 from fsm_agent.diagrams.diagram import table_diagram, trace_diagram
 from fsm_agent.errors import FsmAgentError, ReplayError, UsageError, hint
 from fsm_agent.functions.context import LATER
 from fsm_agent.store.claiming import STUCK_STATE, ProcessFactory
 from fsm_agent.store.history import UNKNOWN, HistoryEntry, RunHistory, divergence, read
 from fsm_agent.store.history import as_json as divergence_json
-from fsm_agent.store.listing import is_undriven
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Run, RunFilter
 
 app = typer.Typer(no_args_is_help=True, help="Runs in a store: see them, answer them, continue them.")
 
 RunNames = Annotated[list[str], typer.Argument(metavar="RUN...", help="The names of the runs.")]
+_STEP = "The last entry, a number; or where this step of a flow, such as review#3, began."
+Step = Annotated[str | None, typer.Option(metavar="STEP", help=_STEP)]
+_KEY = "The key of the question; --cancel without one ends the run."
+_RESULT = "What the function returned; for a flow, the answer as JSON."
+_AGAIN = "Run the function again, because it had no effect; or retry a stuck run."
+_CODE = "The module with the agent or flow, for --data, names of steps, and questions of the fork."
+_INSIDE = "An agent or flow inside the run, such as run:2.0; 'runs show' lists them."
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_runs(
     store: StoreOption,
     asked: Annotated[bool, typer.Option("--asked", help="Only open questions, one per line.")] = False,
     agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this agent.")] = None,
     state: Annotated[str | None, typer.Option(metavar="STATE", help="Only runs in this state.")] = None,
-    ended: Annotated[
-        bool | None, typer.Option("--ended/--open", help="Only runs that have ended, or have not.")
-    ] = None,
+    ended: Annotated[bool | None, typer.Option("--ended/--open", help="Only runs that have ended, or not.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only runs that failed.")] = False,
-    waiting_for: Annotated[
-        str | None, typer.Option(metavar="KIND", help="Only runs that ask: approval, answer …")
-    ] = None,
-    older_than: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="Only runs unchanged for 90s, 12h, 30d …")
-    ] = None,
+    waiting_for: Annotated[str | None, typer.Option(metavar="KIND", help="Only runs that ask: approval …")] = None,
+    older_than: Annotated[float | None, options.span("Only runs unchanged for 90s, 12h, 30d …")] = None,
     text: Annotated[str, typer.Option(metavar="TEXT", help="Only runs with this text in their name or task.")] = "",
     limit: Annotated[int, typer.Option(min=1, max=1_000_000, metavar="N", help="At most this many.")] = 100,
     after: Annotated[str | None, typer.Option(metavar="PLACE", help="Show the next page.")] = None,
-    as_json: Json = False,
-    debug: Debug = False,
+    as_json: options.Json = False,
 ) -> None:
     """List runs, the most recently changed first."""
-    with reporting(debug), open_store(store, read_only=True) as runs, Screen() as screen:
+    with open_store(store, read_only=True) as runs, Screen() as screen:
         which = RunFilter(
             agent=agent,
             state=state,
@@ -114,7 +75,7 @@ def list_runs(
             failed=True if failed else None,
             asked=asked,
             waiting_for=waiting_for,
-            changed_before=None if older_than is None else time.time() - seconds_of(older_than),
+            changed_before=None if older_than is None else time.time() - older_than,
             text=text,
         )
         found = runs.store.list(after=after, limit=limit, **which)
@@ -122,47 +83,39 @@ def list_runs(
             screen.line(json_text({"runs": to_builtins([*found]), "next": found.next}))
             return
         if found:
-            screen.show((questions_table if asked else runs_table)(found))
+            screen.show((run_tables.questions_table if asked else run_tables.runs_table)(found))
         elif found.next is None:
             screen.tell("no question is open" if asked else "no such runs")
         if found.next is not None:
             screen.tell(f"there are more; pass --after {found.next}")
 
 
-@app.command()
-def show(store: StoreOption, run: RunName, as_json: Json = False, debug: Debug = False) -> None:
+@app.command(cls=Command)
+def show(store: StoreOption, run: RunName, as_json: options.Json = False) -> None:
     """Show a run: what it waits for, and its path through the states."""
-    with reporting(debug), open_store(store, read_only=True) as runs, Screen() as screen:
+    with open_store(store, read_only=True) as runs, Screen() as screen:
         reading = read(runs, run)
         if as_json:
             screen.line(json_text(_shown_json(reading)))
         else:
-            for text, style in head_lines(reading):
+            for text, style in run_tables.head_lines(reading):
                 screen.prose(text, style)
             if reading.entries:
                 screen.line()
-                screen.show(RunPicture(reading))
+                screen.show(run_tables.RunPicture(reading))
             if len(reading.processes) > 1:
                 screen.line()
-                screen.show(processes_table(reading))
+                screen.show(run_tables.processes_table(reading))
         if not reading.is_sound:
             raise UsageError(f"the journal of the run {run!r} is damaged: {reading.verdict}")
 
 
-@app.command()
+@app.command(cls=Command)
 def replay(
-    store: StoreOption,
-    run: RunName,
-    agents: AgentsModule,
-    step: Annotated[
-        str | None,
-        typer.Option(help="Stop after this entry, a number; or where this step of a flow, such as review#3, began."),
-    ] = None,
-    as_json: Json = False,
-    debug: Debug = False,
+    store: StoreOption, run: RunName, agents: options.AgentsModule, step: Step = None, as_json: options.Json = False
 ) -> None:
     """Verify every entry with the current code; --step shows the run as it was."""
-    with reporting(debug), Screen() as screen, open_store(store) as runs:
+    with Screen() as screen, open_store(store) as runs:
         definition, header = _code_of(runs, run, agents)
         if step is not None:
             _tell_past(screen, runs.at(run, _step(step), definition), as_json=as_json)
@@ -172,30 +125,26 @@ def replay(
         n, is_same = call.journal.chain.n, call.fingerprint == header.fingerprint
         has_rested = row.holder is None and n == row.n and row.state not in ("", STUCK_STATE)
         if has_rested and str(call.state) != row.state:
-            raise ReplayError(
-                f"after entry {n} the run was in {row.state!r} then, and would be in {str(call.state)!r} now"
-            )
+            was = f"after entry {n} the run was in {row.state!r} then"
+            raise ReplayError(f"{was}, and would be in {str(call.state)!r} now")
         entries = read(runs, run).entries
         if as_json:
+            report = {"run": run, "entries": n, "state": str(call.state), "is_definition_unchanged": is_same}
             refused = [{"n": entry.n, "key": entry.key, "why": entry.why} for entry in entries if entry.why]
-            report = {
-                **{"run": run, "entries": n, "state": str(call.state), "is_definition_unchanged": is_same},
-                "refused": refused,
-            }
-            screen.line(json_text(report))
+            screen.line(json_text({**report, "refused": refused}))
             return
         code = "the definition of the agent is the same" if is_same else "although its definition has changed"
         screen.prose(f"{n} entries verified, each decided now as it was then; {code}. The run is in {call.state}.")
         for entry in entries:
-            if why := why_of(entry):
+            if why := run_tables.why_of(entry):
                 screen.prose(f"entry {entry.n} ({one_line(entry.key)}): {why}")
         if not row.is_ended:
-            screen.prose(UNDRIVEN if is_undriven(row, time.time()) else one_line(rest_of(row, time.time())))
+            screen.prose(one_line(run_tables.rest_of(row)))
 
 
 def _code_of(runs: Runs, run: str, agents: str) -> tuple[ProcessFactory, Header]:
     """Return the header of a run, and a factory that makes its process from the module's code."""
-    found, prompts = option("--agents", load_runnables, agents)
+    found, prompts = option("--agents", options.load_runnables, agents)
     header = header_of(runs.store.load(run, after=None).header)
     by_name = {agent.name: agent for agent in found}
     if header.agent not in by_name:
@@ -222,30 +171,21 @@ def _tell_past(screen: Screen, process: Any, *, as_json: bool) -> None:
         screen.line(json_text(json.loads(data)))
 
 
-@app.command()
+@app.command(cls=Command)
 def fork(
     store: StoreOption,
     run: RunName,
     name: Annotated[str, typer.Argument(metavar="NEW", help="The name of the fork.")],
-    step: Annotated[
-        str | None,
-        typer.Option(help="The last common entry, a number; or where this step of a flow, such as review#3, began."),
-    ] = None,
+    step: Step = None,
     data: Annotated[
         str | None, typer.Option(metavar="JSON", help="New data of a flow, with which its state is entered again.")
     ] = None,
-    agents: Annotated[
-        str | None,
-        typer.Option(
-            help="The module with the agent or flow, for --data, names of steps, and questions of the fork.",
-        ),
-    ] = None,
-    by: By = None,
-    debug: Debug = False,
+    agents: Annotated[str | None, typer.Option(metavar="MODULE", help=_CODE)] = None,
+    by: options.By = None,
 ) -> None:
     """Make another run that continues from an entry of this one."""
-    with reporting(debug), Screen() as screen, open_store(store) as runs:
-        at, who = None if step is None else _step(step), user_or(by)
+    with Screen() as screen, open_store(store) as runs:
+        at, who = None if step is None else _step(step), options.user_or(by)
         if agents is None:
             if data is not None or isinstance(at, str):
                 what = "--data" if data is not None else "--step"
@@ -267,44 +207,38 @@ def fork(
         screen.line(f"{one_line(name)} continues {one_line(run)} from step {forked[1]}")
 
 
-@app.command()
+@app.command(cls=Command)
 def diagram(
     store: StoreOption,
     run: RunName,
     format: AsFormat = None,
     output: Output = None,
-    inside: Annotated[
-        str,
-        typer.Option(metavar="PATH", help="An agent or flow inside the run, such as run:2.0; 'runs show' lists them."),
-    ] = "",
-    debug: Debug = False,
+    inside: Annotated[str, typer.Option(metavar="PATH", help=_INSIDE)] = "",
 ) -> None:
     """Draw the path that a run took through the states."""
-    with reporting(debug), open_store(store, read_only=True) as runs:
+    with open_store(store, read_only=True) as runs:
         reading = read(runs, run)
         if inside not in reading.processes:
             raise UsageError(f"expected a path inside the run {run!r}, got {inside!r}{hint(inside, reading.processes)}")
         process = reading.processes[inside]
         title = f"The run {one_line(run)}" + (f": {one_line(inside)}" if inside else "")
-        if process.kind == "call" and UNKNOWN in {step.to for step in process.trace}:
+        if process.kind != "call":
+            draw(table_diagram(reading.table(inside), process.trace, title=title), format, output)
+        elif UNKNOWN in {step.to for step in process.trace}:
             raise UsageError(f"the run {run!r} cannot be drawn: its journal has steps that no agent call takes")
-        if process.kind == "call":
-            drawn = trace_diagram(process.trace, title=title)
         else:
-            drawn = table_diagram(reading.table(inside), process.trace, title=title)
-        draw(drawn, format, output)
+            draw(trace_diagram(process.trace, title=title), format, output)
 
 
-@app.command()
+@app.command(cls=Command)
 def diff(
     store: StoreOption,
     run: RunName,
     other: Annotated[str, typer.Argument(metavar="RUN", help="The run to compare with.")],
-    as_json: Json = False,
-    debug: Debug = False,
+    as_json: options.Json = False,
 ) -> None:
     """Show the first entry at which two runs differ."""
-    with reporting(debug), open_store(store, read_only=True) as runs, Screen() as screen:
+    with open_store(store, read_only=True) as runs, Screen() as screen:
         a, b = read(runs, run), read(runs, other)
         where = divergence(a, b)
         if as_json:
@@ -312,83 +246,66 @@ def diff(
             return
         if where.beginning:
             screen.line("they begin differently:")
-            screen.show(differences_table((run, other), where.beginning))
+            screen.show(run_tables.differences_table((run, other), where.beginning))
         if where.n is None:
             screen.prose(f"their {len(a.entries)} entries are the same, but for times and names")
         else:
             screen.line(f"they part at entry {where.n}:")
-            screen.show(differences_table((run, other), where.entry))
+            screen.show(run_tables.differences_table((run, other), where.entry))
 
 
-@app.command()
+@app.command(cls=Command)
 def export(
     store: StoreOption,
     run: RunName,
     redact: Annotated[
         str | None, typer.Option(help="A function that returns an outcome without secrets, as module:name.")
     ] = None,
-    debug: Debug = False,
 ) -> None:
     """Print the journal of a run as JSON lines."""
-    with reporting(debug), open_store(store, read_only=True) as runs:
+    with open_store(store, read_only=True) as runs:
         with redirect_stdout(sys.stderr):
-            function = None if redact is None else option("--redact", load_callable, redact)
+            function = None if redact is None else option("--redact", options.load_callable, redact)
             text = "".join([f"{line}\n" for line in runs.export(run, function)])
-        sys.stdout.write(_escape(text) if sys.stdout.isatty() else text)
+        if sys.stdout.isatty():  # characters that could control the terminal are escaped
+            text = "".join([c if plain(c) else json.dumps(c)[1:-1] for c in text])
+        sys.stdout.write(text)
 
 
-def _escape(text: str) -> str:
-    """Escape characters in JSON lines that could control a terminal."""
-    return "".join([c if plain(c) else json.dumps(c)[1:-1] for c in text])
-
-
-@app.command()
+@app.command(cls=Command)
 def answer(
     store: StoreOption,
     run: RunName,
-    key: Annotated[
-        str | None,
-        typer.Argument(metavar="KEY", help="The key of the question; --cancel without one ends the run."),
-    ] = None,
+    key: Annotated[str | None, typer.Argument(metavar="KEY", help=_KEY)] = None,
     approve: Annotated[bool, typer.Option("--approve", help="The function may be called.")] = False,
     deny: Annotated[bool, typer.Option("--deny", help="The function may not be called.")] = False,
     arguments: Annotated[
         str | None, typer.Option(metavar="JSON", help="The function may be called with these arguments instead.")
     ] = None,
-    result: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What the function returned; for a flow, the answer as JSON.")
-    ] = None,
-    failed: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The function failed, and the run with it.")
-    ] = None,
-    run_again: Annotated[
-        bool,
-        typer.Option(
-            "--run-again", "--again", help="Run the function again, because it had no effect; or retry a stuck run."
-        ),
-    ] = False,
+    result: Annotated[str | None, typer.Option(metavar="TEXT", help=_RESULT)] = None,
+    failed: Annotated[str | None, typer.Option(metavar="TEXT", help="The function and the run failed.")] = None,
+    run_again: Annotated[bool, typer.Option("--run-again", "--again", help=_AGAIN)] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="End the run.")] = False,
     reason: Annotated[str, typer.Option(help="The reason, for --deny or --cancel.")] = "",
-    by: By = None,
-    debug: Debug = False,
+    by: options.By = None,
 ) -> None:
     """Post the answer to a question; the next driver continues with it. Without an answer, a form asks for it."""
     at_s = time.time()
-    with reporting(debug), open_store(store) as runs, Screen() as screen:
+    with open_store(store) as runs, Screen() as screen:
         if reason and not (cancel or deny):
             raise typer.BadParameter("expected --deny or --cancel with a reason, got neither", param_hint="--reason")
-        outcomes = {
-            "approved": approve and Approved(at_s=at_s),
-            "modified": arguments is not None and Modified(arguments, at_s=at_s),
-            "denied": deny and Denied(reason, at_s=at_s),
-            "returned": result is not None and Returned(text=result, at_s=at_s),
-            "function_failed": failed is not None and FunctionFailed(text=failed, at_s=at_s),
-            "run_again": run_again and RunAgain(at_s=at_s),
-            "cancelled": cancel and Cancelled(reason=reason, at_s=at_s),
-        }
-        answers: list[Outcome] = [outcome for outcome in outcomes.values() if outcome]
+        given = (
+            approve and Approved(at_s=at_s),
+            arguments is not None and Modified(arguments, at_s=at_s),
+            deny and Denied(reason, at_s=at_s),
+            result is not None and Returned(text=result, at_s=at_s),
+            failed is not None and FunctionFailed(text=failed, at_s=at_s),
+            run_again and RunAgain(at_s=at_s),
+            cancel and Cancelled(reason=reason, at_s=at_s),
+        )
+        answers: list[Outcome] = [outcome for outcome in given if outcome]
         if len(answers) > 1:
-            right = ", ".join([words.split(" ")[0] for words in OPTIONS.values()])
+            right = ", ".join([words.split(" ")[0] for words in run_tables.OPTIONS.values()])
             raise typer.BadParameter(f"expected one of {right}, got {len(answers)}")
         if not answers:
             question = question_of(runs.store.get(run), key, screen)
@@ -398,160 +315,142 @@ def answer(
                 raise typer.BadParameter(f"expected an answer to {one_line(key)!r}, got none; {right}")
             answers = [fill_in(question, screen)]
         if key is None and not cancel:
-            raise typer.BadParameter(
-                "expected the key of a question, got none; find it with 'runs show'", param_hint="KEY"
-            )
-        runs.answer(run, {key or "": answers[0]}, by=user_or(by))
+            right = "find it with 'runs show'"
+            raise typer.BadParameter(f"expected the key of a question, got none; {right}", param_hint="KEY")
+        runs.answer(run, {key or "": answers[0]}, by=options.user_or(by))
         about = f"to {one_line(key)}" if key else "to the run"
         screen.line(f"posted {answers[0].kind} {about} of {one_line(run)}; its next driver takes it")
 
 
-@app.command()
+@app.command(cls=Command)
 def resume(
     store: StoreOption,
     run: RunName,
-    model: Model = EMBEDDED,
-    base_url: BaseUrl = None,
-    function: Functions = None,
-    prompt: NamedPrompt = None,
+    model: options.Model = options.EMBEDDED,
+    base_url: options.BaseUrl = None,
+    function: options.Functions = None,
+    prompt: options.NamedPrompt = None,
     setting: Annotated[Many, typer.Option("--set", help="A setting: temperature=0, max_tokens=99. Repeatable.")] = None,
-    deps: Deps = None,
-    as_json: JsonLines = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
+    deps: options.Deps = None,
+    as_json: options.JsonLines = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Continue a run of 'ask --store' that was answered or interrupted."""
-    lines = LineWriter(as_json)
-    with reporting(debug, lines), Screen(quiet=quiet) as screen, open_store(store) as runs:
-        functions, chosen = code_for(model, base_url, function, prompt, screen)
-        settings, limits = settings_of(model, base_url, setting)
+    with Screen(quiet=quiet, as_json=as_json) as screen, open_store(store) as runs:
+        functions, chosen = options.code_for(model, base_url, function, prompt, screen)
+        settings, limits = options.settings_of(model, base_url, setting)
         if limits != Limits():
-            raise typer.BadParameter(
-                "expected settings alone, got limits; those of a run stay as they were", param_hint="--set"
-            )
+            what = "expected settings alone, got limits; those of a run stay as they were"
+            raise typer.BadParameter(what, param_hint="--set")
         name = header_of(runs.store.load(run, after=None).header).agent
-        with connected(model, base_url, screen) as (client, model_name):
-            agent = Agent(
-                client, functions=functions, name=name, settings=settings, approve=Approver(screen), store=runs
+        with options.connected(model, base_url, screen) as (client, model_name):
+            approver = Approver(screen)
+            agent = Agent(client, functions=functions, name=name, settings=settings, approve=approver, store=runs)
+            given = options.load_deps(deps, [agent])
+            drive_and_show(
+                lambda sink: agent.runs.resume(run, prompt=chosen, deps=given, sink=sink),
+                screen,
+                model=model_name,
+                command=f"fsm-agent runs answer {shlex.quote(run)} {options.store_option(store)}",
+                again=shlex.join(["fsm-agent", *sys.argv[1:]]),
             )
-            given = load_deps(deps, [agent])
-            try:
-                drive_and_show(
-                    lambda sink: agent.runs.resume(run, prompt=chosen, deps=given, sink=sink),
-                    screen,
-                    lines,
-                    model=model_name,
-                    command=f"fsm-agent runs answer {shlex.quote(run)} {store_option(store)}",
-                )
-            except (CallSuspended, KeyboardInterrupt, typer.Abort):
-                screen.tell(f"to continue: {shlex.join(['fsm-agent', *sys.argv[1:]])}")
-                raise
 
 
-@app.command()
+@app.command(cls=Command)
 def cancel(
     store: StoreOption,
     names: RunNames,
     reason: Annotated[str, typer.Option(help="The reason, for people to read.")] = "",
-    by: By = None,
-    debug: Debug = False,
+    by: options.By = None,
 ) -> None:
     """Cancel runs. The driver of each run ends it."""
-    with reporting(debug), open_store(store) as runs, Screen() as screen:
 
-        def act(name: str) -> str:
-            runs.cancel(name, reason, by=user_or(by))
-            return "is to be cancelled; its next driver ends it"
+    def act(runs: Runs, name: str) -> str:
+        runs.cancel(name, reason, by=options.user_or(by))
+        return "is to be cancelled; its next driver ends it"
 
-        _each(screen, names, act)
+    _each(store, names, act)
 
 
-@app.command()
-def retry(store: StoreOption, names: RunNames, by: By = None, debug: Debug = False) -> None:
+@app.command(cls=Command)
+def retry(store: StoreOption, names: RunNames, by: options.By = None) -> None:
     """Continue failed runs from before their failures."""
-    with reporting(debug), open_store(store) as runs, Screen() as screen:
 
-        def act(name: str) -> str:
-            step = runs.retry(name, by=user_or(by))
-            return f"continues from step {step}, and is due"
+    def act(runs: Runs, name: str) -> str:
+        return f"continues from step {runs.retry(name, by=options.user_or(by))}, and is due"
 
-        _each(screen, names, act)
+    _each(store, names, act)
 
 
-@app.command()
-def requeue(store: StoreOption, names: RunNames, by: By = None, debug: Debug = False) -> None:
+@app.command(cls=Command)
+def requeue(store: StoreOption, names: RunNames, by: options.By = None) -> None:
     """Make resting or stuck runs due now, for a worker."""
-    with reporting(debug), open_store(store) as runs, Screen() as screen:
 
-        def act(name: str) -> str:
-            return "is due now" if runs.requeue(name, by=user_or(by)) else "was due already"
+    def act(runs: Runs, name: str) -> str:
+        return "is due now" if runs.requeue(name, by=options.user_or(by)) else "was due already"
 
-        _each(screen, names, act)
+    _each(store, names, act)
 
 
-def _each(screen: Screen, names: Sequence[str], act: Callable[[str], str]) -> None:
+def _each(store: str, names: Sequence[str], act: Callable[[Runs, str], str]) -> None:
     """Apply ``act`` to each run and report it.  Continue after a run that is refused."""
-    refused: list[FsmAgentError] = []
-    for name in names:
-        try:
-            screen.line(f"{one_line(name)} {act(name)}")
-        except FsmAgentError as error:
-            if len(names) == 1:
-                raise
-            refused.append(error)
-            screen.tell(error_text(error), "red")
-    if refused:
-        raise UsageError(f"{len(refused)} of {len(names)} runs were refused")
+    refused = 0
+    with open_store(store) as runs, Screen() as screen:
+        for name in names:
+            try:
+                screen.line(f"{one_line(name)} {act(runs, name)}")
+            except FsmAgentError as error:
+                if len(names) == 1:
+                    raise
+                refused += 1
+                screen.tell(error_text(error), "red")
+        if refused:
+            raise UsageError(f"{refused} of {len(names)} runs were refused")
 
 
-@app.command()
-def stats(store: StoreOption, as_json: Json = False, debug: Debug = False) -> None:
+@app.command(cls=Command)
+def stats(store: StoreOption, as_json: options.Json = False) -> None:
     """Count runs by agent and state."""
-    with reporting(debug), open_store(store, read_only=True) as runs, Screen() as screen:
+    with open_store(store, read_only=True) as runs, Screen() as screen:
         counts = runs.store.stats()
         if as_json:
             screen.line(json_text(to_builtins(counts)))
         elif counts:
-            screen.show(counts_table(counts))
+            screen.show(run_tables.counts_table(counts))
         else:
             screen.tell("no runs")
 
 
-@app.command()
+@app.command(cls=Command)
 def backup(
     store: StoreOption,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy; the file must not exist yet.")],
-    debug: Debug = False,
 ) -> None:
     """Copy a SQLite store, even while workers run."""
-    with reporting(debug):
-        if "://" in store:
-            right = "copy one in Postgres with pg_dump --schema=…, see docs/production.md"
-            raise UsageError(f"expected a store in SQLite, got one in Postgres; {right}")
-        with open_store(store, read_only=True) as runs, Screen() as screen:
-            copied: Callable[[Path], int] | None = getattr(runs.store, "backup", None)
-            if copied is None:
-                raise UsageError(f"expected a SqliteStore, got {type(runs.store).__name__}, which cannot be copied")
-            count = copied(file)
-            screen.line(f"{count:,} bytes copied to {one_line(str(file))}")
+    if "://" in store:
+        right = "copy one in Postgres with pg_dump --schema=…, see docs/production.md"
+        raise UsageError(f"expected a store in SQLite, got one in Postgres; {right}")
+    with open_store(store, read_only=True) as runs, Screen() as screen:
+        copied: Callable[[Path], int] | None = getattr(runs.store, "backup", None)
+        if copied is None:
+            raise UsageError(f"expected a SqliteStore, got {type(runs.store).__name__}, which cannot be copied")
+        screen.line(f"{copied(file):,} bytes copied to {one_line(str(file))}")
 
 
-@app.command()
+@app.command(cls=Command)
 def delete(
     store: StoreOption,
     names: RunNames,
     force: Annotated[bool, typer.Option("--force", help="Also delete runs that a conversation is read from.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask about runs that have not ended.")] = False,
-    debug: Debug = False,
 ) -> None:
     """Delete runs, after asking about those that have not ended."""
-    with reporting(debug), open_store(store) as runs, Screen() as screen:
+    with open_store(store) as runs, Screen() as screen:
         for name in names:
             conversation = runs.needed_by(name)
             if conversation and force:
-                screen.tell(
-                    f"the conversation {conversation!r} cannot be continued: it is read from {one_line(name)}", "yellow"
-                )
+                lost = f"the conversation {conversation!r} cannot be continued: it is read from {one_line(name)}"
+                screen.tell(lost, "yellow")
             elif conversation:
                 raise UsageError(
                     f"the conversation {conversation!r} is read from the run {name!r}, and cannot be continued"
@@ -570,42 +469,33 @@ def _ask_about(screen: Screen, going: Sequence[Run]) -> None:
         return
     named = ", ".join([one_line(row.id) for row in going[:3]]) + (f" and {len(going) - 3} more" if going[3:] else "")
     what = f"{named} {'has' if len(going) == 1 else 'have'} not ended"
-    if not sys.stdin.isatty():
+    if not is_at_terminal():
         raise UsageError(f"{what}; nothing was deleted: pass --yes to delete all, or use 'runs cancel'")
     if screen.ask(f"{what}. Delete all the same? [y/N] ").strip().lower() not in ("y", "yes"):
         raise typer.Abort
 
 
-@app.command()
+@app.command(cls=Command)
 def prune(
     store: StoreOption,
     older_than: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="Delete runs that ended longer ago than 90s, 15m, 12h, 30d, 8w …")
+        float | None, options.span("Delete runs that ended longer ago than 90s, 15m, 12h, 30d, 8w …")
     ] = None,
     keep: Annotated[int | None, typer.Option(min=0, help="Keep only this many of the newest runs.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list them.")] = False,
-    as_json: Json = False,
-    debug: Debug = False,
+    as_json: options.Json = False,
 ) -> None:
     """Delete runs that have ended, by age and count."""
-    with reporting(debug), open_store(store) as runs, Screen() as screen:
-        if older_than is None and keep is None:
-            raise typer.BadParameter("expected an age or a count, got neither; pass --older-than 30d or --keep 1000")
-        max_age_s = None if older_than is None else seconds_of(older_than)
-        found = runs.prune(max_age_s=max_age_s, keep=keep, is_dry=dry_run)
-        _say_pruned(screen, found, dry_run=dry_run, as_json=as_json)
-
-
-def _say_pruned(screen: Screen, found: Sequence[Run], *, dry_run: bool, as_json: bool) -> None:
-    if as_json:
-        screen.line(
-            json_text({"deleted": [] if dry_run else [run.id for run in found], "found": [run.id for run in found]})
-        )
-        return
-    for run in found:
-        screen.line(one_line(run.id))
-    what = "run" if len(found) == 1 else "runs"
-    screen.tell(f"{len(found)} {what} would be deleted" if dry_run else f"{len(found)} {what} deleted")
+    if older_than is None and keep is None:
+        raise typer.BadParameter("expected an age or a count, got neither; pass --older-than 30d or --keep 1000")
+    with open_store(store) as runs, Screen() as screen:
+        found = [run.id for run in runs.prune(max_age_s=older_than, keep=keep, is_dry=dry_run)]
+        if as_json:
+            screen.line(json_text({"deleted": [] if dry_run else found, "found": found}))
+            return
+        for name in found:
+            screen.line(one_line(name))
+        screen.tell(f"{len(found)} run{'' if len(found) == 1 else 's'} {'would be deleted' if dry_run else 'deleted'}")
 
 
 def _shown_json(reading: RunHistory) -> dict[str, Any]:

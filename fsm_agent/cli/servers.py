@@ -14,22 +14,9 @@ from typing import Annotated, Any
 
 import typer
 
-from fsm_agent.cli.options import (
-    KEY_VARIABLE,
-    Debug,
-    Deps,
-    OptionalStore,
-    StoreOption,
-    load_callable,
-    load_deps,
-    load_object,
-    load_runnables,
-    open_if_named,
-    open_store,
-    shown_store,
-    user_or,
-)
-from fsm_agent.cli.output import option, reporting
+from fsm_agent.cli import options
+from fsm_agent.cli.errors import option
+from fsm_agent.cli.output import Command
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.context import LATER
@@ -37,6 +24,10 @@ from fsm_agent.functions.context import LATER
 HOST = "127.0.0.1"
 TOKEN = "FSM_AGENT_TOKEN"
 CLOSE_S = 3  # how long open streams may continue after the server is stopped
+_USER = "A function that returns the user who sent a request, or None to refuse it, as module:name."
+_TOKEN = "Require a token, which keeps out other users of this machine."
+_AGENTS = "The module with the agents or flows, to show dialogs and data at each step."
+_TOOLS = "A function, an agent, a flow, a list of these, or a ToolServer."
 mcp = typer.Typer(no_args_is_help=True, help="Functions, agents and flows as tools of an MCP server.")
 
 
@@ -51,36 +42,28 @@ def _needing(extra: str) -> Iterator[None]:
 
 def serve(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent or flow, as module:name.")],
-    store: OptionalStore = None,
+    store: options.OptionalStore = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port.")] = 8000,
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="The address; access from other machines needs --user.")
     ] = HOST,
-    user: Annotated[
-        str | None,
-        typer.Option(help="A function that returns the user who sent a request, or None to refuse it, as module:name."),
-    ] = None,
-    token: Annotated[
-        bool, typer.Option("--token", help="Require a token, which keeps out other users of this machine.")
-    ] = False,
-    deps: Deps = None,
-    debug: Debug = False,
+    user: Annotated[str | None, typer.Option(metavar="MODULE:NAME", help=_USER)] = None,
+    token: Annotated[bool, typer.Option("--token", help=_TOKEN)] = False,
+    deps: options.Deps = None,
 ) -> None:
     """Serve a chat page for an agent or a flow on this machine: conversations, approvals, forms, pictures."""
-    with reporting(debug), Screen() as screen:
+    with Screen() as screen:
         if host not in (HOST, "localhost", "::1") and user is None:
-            raise typer.BadParameter(
-                "expected --user, your login, before other machines may connect, got none", param_hint="--host"
-            )
+            what = "expected --user, your login, before other machines may connect, got none"
+            raise typer.BadParameter(what, param_hint="--host")
         if token and user is not None:
             raise typer.BadParameter("expected --token or --user, got both; leave one out", param_hint="--token")
-        found, _ = option("agent", load_runnables, agent)
+        found, _ = option("agent", options.load_runnables, agent)
         if len(found) != 1:
             names = ", ".join([one.name for one in found])
-            raise typer.BadParameter(
-                f"expected one agent or flow, got {names or 'none'} in {agent}; pass module:name", param_hint="AGENT"
-            )
-        known = None if user is None else option("--user", load_callable, user)
+            what = f"expected one agent or flow, got {names or 'none'} in {agent}; pass module:name"
+            raise typer.BadParameter(what, param_hint="AGENT")
+        known = None if user is None else option("--user", options.load_callable, user)
         with _needing("serve"):
             import uvicorn
 
@@ -88,7 +71,7 @@ def serve(
             from fsm_agent.web.auth import require_token
             from fsm_agent.web.follow import with_store
         runnable = found[0] if store is None else with_store(found[0], store)
-        app: Any = served(runnable, user=known, deps=load_deps(deps, [runnable]))
+        app: Any = served(runnable, user=known, deps=options.load_deps(deps, [runnable]))
         if known is None and (token or os.environ.get(TOKEN)):
             app, address = require_token(app, host=host, port=port, command="serve", token=_token())
             screen.line(address)
@@ -116,19 +99,15 @@ def _token() -> str | None:
 
 
 def inspect(
-    store: StoreOption,
-    agents: Annotated[
-        str | None,
-        typer.Option(help="The module with the agents or flows, to show dialogs and data at each step."),
-    ] = None,
+    store: options.StoreOption,
+    agents: Annotated[str | None, typer.Option(metavar="MODULE", help=_AGENTS)] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port on this machine; 0 for any.")] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
     read_only: Annotated[bool, typer.Option("--read-only", help="Show runs and change nothing.")] = False,
-    debug: Debug = False,
 ) -> None:
     """Show the runs in a store in a browser, live, and answer their questions there."""
-    with reporting(debug), Screen() as screen, open_store(store, read_only=read_only) as runs:
-        found, prompts = ([], []) if agents is None else option("--agents", load_runnables, agents)
+    with Screen() as screen, options.open_store(store, read_only=read_only) as runs:
+        found, prompts = ([], []) if agents is None else option("--agents", options.load_runnables, agents)
         with _needing("inspect"):
             import uvicorn  # noqa: F401  # the server imports it when it runs
 
@@ -137,12 +116,12 @@ def inspect(
         file = Path(store)
         inspector = Inspector(
             runs,
-            name=shown_store(store),
+            name=options.shown_store(store),
             file=file if "://" not in store and file.exists() else None,
             agents=found,
             prompts=prompts,
             is_read_only=read_only,
-            user=lambda _: user_or(None),
+            user=lambda _: options.user_or(None),
         )
         server = InspectorServer(inspector, port)
         screen.line(server.url)
@@ -159,26 +138,22 @@ def _mcp() -> None:
     """Functions, agents and flows as tools of an MCP server."""
 
 
-@mcp.command("serve")
+@mcp.command("serve", cls=Command)
 def serve_tools(
-    tools: Annotated[
-        str,
-        typer.Argument(metavar="MODULE:NAME", help="A function, an agent, a flow, a list of these, or a ToolServer."),
-    ],
+    tools: Annotated[str, typer.Argument(metavar="MODULE:NAME", help=_TOOLS)],
     name: Annotated[str | None, typer.Option(help="The name of the server; by default the module's name.")] = None,
-    store: OptionalStore = None,
-    deps: Deps = None,
+    store: options.OptionalStore = None,
+    deps: options.Deps = None,
     http: Annotated[bool, typer.Option("--http", help="Serve over HTTP on this machine, instead of stdio.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port for HTTP; 0 for any free port.")] = 8000,
-    debug: Debug = False,
 ) -> None:
     """Serve functions, agents and flows as tools, over stdio or HTTP, until the client leaves or Ctrl-C is pressed.
 
     Without a store, waiting calls are lost when the server ends.
     """
-    with reporting(debug), open_if_named(store) as runs:
+    with options.open_if_named(store) as runs:
         with redirect_stdout(sys.stderr):  # what modules print is not part of the protocol
-            server = _tool_server(option("MODULE:NAME", load_object, tools), tools, name, runs, deps)
+            server = _tool_server(option("MODULE:NAME", options.load_object, tools), tools, name, runs, deps)
         if http:
             server.run_http(port=port, ready=lambda url: typer.echo(f"{server.name}: {url}", err=True))
         else:
@@ -190,13 +165,11 @@ def _tool_server(found: Any, named: str, name: str | None, runs: Any, deps: str 
         from fsm_agent.mcp import ToolServer, serve
     if isinstance(found, ToolServer):
         if name is not None or runs is not None or deps is not None:
-            raise typer.BadParameter(
-                f"expected functions, agents or flows, got the server {named}, which has its own",
-                param_hint="--name, --store, --deps",
-            )
+            what = f"expected functions, agents or flows, got the server {named}, which has its own"
+            raise typer.BadParameter(what, param_hint="--name, --store, --deps")
         return found
     functions = found if isinstance(found, list | tuple) else [found]
     name = name or named.partition(":")[0].rpartition(".")[2]
-    key = os.environ.get(KEY_VARIABLE) or None
-    given = load_deps(deps, [serve(name, functions, deps=LATER).agent])  # so that their errors name --deps
+    key = os.environ.get(options.KEY_VARIABLE) or None
+    given = options.load_deps(deps, [serve(name, functions, deps=LATER).agent])  # so that their errors name --deps
     return serve(name, functions, store=runs, signing_key=key, deps=given)

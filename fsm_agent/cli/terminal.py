@@ -6,6 +6,7 @@ untrusted: it is never interpreted as markup, and its control characters are rem
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -28,16 +29,21 @@ from rich.text import Text
 
 from fsm_agent._internal.text import plain
 from fsm_agent.call.record import State
+from fsm_agent.cli.errors import SUSPENDED, exit_of
 from fsm_agent.messages.events import (
     ArgumentsDelta,
+    Done,
     Event,
     FunctionEnded,
     FunctionStarted,
     Inside,
     ReasoningDelta,
     Stepped,
+    Suspended,
     TextDelta,
+    Where,
 )
+from fsm_agent.messages.json_data import EXACT, event_data, masked_data
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.log import traceback_text
 from fsm_agent.runtime.portal import Abort, abort_in_force
@@ -51,6 +57,11 @@ _COMMAND = re.compile(r"\b(fsm-agent|pip|hf) ")
 _ROUND_TRIGGERS = ("functions_asked", "returned", "denied")  # triggers that lead back to the model
 
 
+def json_text(value: Any) -> str:
+    """Return ``value`` as ASCII JSON, so that a model's text cannot control the terminal."""
+    return json.dumps(value, indent=2)
+
+
 def one_line(text: str, at_most: int = MAX_SHOWN) -> str:
     """Return ``text`` as one plain line of limited length."""
     line = " ".join(plain(text[: 2 * at_most]).split())
@@ -59,22 +70,20 @@ def one_line(text: str, at_most: int = MAX_SHOWN) -> str:
 
 def shown_call(call: FunctionCall) -> str:
     """Return a function call as one plain line of limited length."""
-    return one_line(_format_call(call))
+    return one_line(whole_call(call))
 
 
 def whole_call(call: FunctionCall) -> str:
-    """Return a function call as plain text, with all of its arguments."""
-    return plain(_format_call(call))
+    """Return a function call in Python's notation, with all of its arguments, as plain text.
 
-
-def _format_call(call: FunctionCall) -> str:
-    """Return a function call in Python's notation, or as the model wrote it if its arguments are not a JSON object."""
+    Arguments that are not a JSON object stay as the model wrote them.
+    """
     try:
         arguments = [f"{key if key.isidentifier() else repr(key)}={value!r}" for key, value in call.arguments.items()]
     except ValueError:  # a number with more digits than Python prints
         arguments = []
     is_empty = call.arguments_json.strip() in ("", "{}")
-    return f"{call.name}({', '.join(arguments) or ('' if is_empty else call.arguments_json)})"
+    return plain(f"{call.name}({', '.join(arguments) or ('' if is_empty else call.arguments_json)})")
 
 
 def shown_function(event: FunctionStarted | FunctionEnded) -> str:
@@ -119,24 +128,27 @@ class StatusLine:
 
 
 class Screen:
-    """The command's stdout and stderr, and a live line.  All other output moves the live line down.
+    """The output of a command: an answer on stdout, and remarks and a live line on stderr, or lines of JSON on stdout.
 
-    Inside a ``with`` block, the output of functions and modules goes to stderr.
+    Other output moves the live line down.  Inside a ``with`` block, the output of functions and modules goes to stderr.
 
     Args:
         quiet: Write only results and errors.
+        as_json: Write each event as a line of JSON.  The last one has the type ``result``, ``suspended`` or
+            ``failure``.
         log_format: The format of the library's warnings.
     """
 
-    def __init__(self, *, quiet: bool = False, log_format: str = "%(message)s") -> None:
+    def __init__(self, *, quiet: bool = False, as_json: bool = False, log_format: str = "%(message)s") -> None:
         self.out, self.err = _console(sys.stdout), _console(sys.stderr)
-        self.quiet = quiet
+        self.quiet, self.as_json = quiet, as_json
         self.status = StatusLine()
         self._log_format = log_format
         self._spinner = Spinner("dots")
         self._live: Live | None = None
         self._is_inside_line = False
         self._is_asking = False
+        self._has_ended = False  # whether the last line of JSON is written
         self._entered = ExitStack()
         self._lock = threading.RLock()  # approvers and hooks write from other threads
 
@@ -149,12 +161,22 @@ class Screen:
             self._entered.callback(_LOG.removeHandler, warnings)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         self.pause()
         self._entered.close()
         self._end_question()
         if kind is not BrokenPipeError:
             self.end_line()
+            if isinstance(error, Exception | KeyboardInterrupt):
+                self._end_by(error)
+
+    def _end_by(self, error: BaseException) -> None:
+        """Write the last line of JSON, unless the call has written it or the command line is wrong."""
+        if self._has_ended or isinstance(error, typer.Exit | typer.BadParameter):
+            return
+        status, message = exit_of(error)
+        with suppress(OSError, ValueError):  # stderr gets its line even if stdout is full or closed
+            self.end("suspended" if status == SUSPENDED else "failure", error=message, exit_status=status)
 
     def pause(self) -> None:
         """Remove the live line."""
@@ -206,7 +228,8 @@ class Screen:
                 self.pause()
             self._is_inside_line = not text.endswith("\n")  # set before writing, which Ctrl-C may interrupt
             if style and self.out.is_terminal:
-                _print(self.out, Text(text, style), end="")
+                with _defer_interrupts():
+                    self.out.print(Text(text, style), end="", soft_wrap=True)
             else:
                 self.out.file.write(text)
             self.out.file.flush()
@@ -223,12 +246,10 @@ class Screen:
             self.write(f"{text}\n", style)
 
     def prose(self, text: str, style: str = "", *, indent: int = 0) -> None:
-        """Write a line to stdout, wrapped on a terminal.  A line with a command is not wrapped."""
+        """Write lines to stdout, wrapped on a terminal.  A line with a command is not wrapped."""
         with self._paused():
             self.end_line()
-            lead = " " * indent
-            for part in _wrapped(f"{lead}{plain(text)}", self.out, lead):
-                self.write(f"{part}\n", style)
+            _print(self.out, Text(plain(text), style), indent)
 
     def ask(self, question: str) -> str:
         """Return the line that the person at the terminal types.  Can be called from any thread.
@@ -266,22 +287,29 @@ class Screen:
             (self.out if self.out.is_terminal else _console(self.out.file, UNBROKEN)).print(picture, crop=False)
 
     def tell(self, text: str, style: str = "dim") -> None:
-        """Write a line to stderr, unless the screen is quiet."""
+        """Write lines to stderr, unless the screen is quiet."""
         if self.quiet:
             return
         with self._paused():
             if self.out.is_terminal:
                 self.end_line()
             self._end_question()
-            for line in plain(text).split("\n"):
-                for part in _wrapped(line, self.err):
-                    _print(self.err, Text(part, style))
+            _print(self.err, Text(plain(text), style))
 
-    def take(self, event: Event) -> None:
+    def take(self, event: Event, where: Where | None = None) -> None:
         """Update the progress from an event, and write it.  Lines about a nested call begin with the call's path.
 
         On a terminal, where the live line shows the state, only steps that went wrong are written.
+
+        Args:
+            event: The event.
+            where: The call that the event comes from, if the command runs several.
         """
+        if self.as_json and not isinstance(event, Done | Suspended):  # `end` writes those
+            self.pause()
+            about = {} if where is None else {"call": where.call, "agent": where.agent}
+            self._write_json({**event_data(event), **about})
+            self._has_ended = False
         path = ""
         if isinstance(event, Inside):
             path, event = f"{one_line(event.path)}: ", event.event
@@ -295,18 +323,16 @@ class Screen:
                 self.tell(path + shown_step(event))
         self.resume()
 
-    def start_embedded(self, path: str) -> str:
-        """Start the embedded model's server, and fetch the model if needed.  Return the model's name."""
-        from fsm_agent.clients.local.model import SMOLLM2
-        from fsm_agent.clients.local.server import local_server
+    def end(self, kind: str, **fields: Any) -> None:
+        """Remove the live line, and with ``as_json``, write the last line: ``result``, ``suspended`` or ``failure``."""
+        self.pause()
+        if self.as_json:
+            self._write_json(masked_data({"type": kind, **fields}, EXACT))
+            self._has_ended = True
 
-        def fetching(done_bytes: int, total_bytes: int) -> None:
-            self.status.state = f"fetching the model: {done_bytes / 1e6:.0f} of {total_bytes / 1e6:.0f} MB"
-
-        self.status.state = "starting the model"
-        server = local_server(path or None, say=self.tell, progress=fetching)
-        self.status.state = State.SEEDED
-        return SMOLLM2.name if server.model == SMOLLM2.alias else server.model
+    def _write_json(self, data: Any) -> None:
+        self.out.file.write(f"{json.dumps(data)}\n")
+        self.out.file.flush()
 
 
 class _Formatter(logging.Formatter):
@@ -376,27 +402,19 @@ def _wait_for_input(abort: Abort) -> None:
 
 def error_line(text: Any) -> None:
     """Write an error to stderr."""
-    console, lead = _console(sys.stderr), "fsm-agent: "
-    for n, part in enumerate(_wrapped(lead + plain(str(text)), console)):
-        line = Text(part)
-        if not n:
-            line.stylize("bold red", 0, len(lead))
-        _print(console, line)
+    _print(_console(sys.stderr), Text.assemble(("fsm-agent: ", "bold red"), plain(str(text))))
 
 
-def _print(console: Console, text: Text, end: str = "\n") -> None:
-    """Print text.  On a terminal, defer Ctrl-C, because rich would repeat the output of an interrupted print."""
+def _print(console: Console, text: Text, indent: int = 0) -> None:
+    """Print lines.  On a terminal, they are wrapped, but a line with a command stays whole, to be copied.
+
+    On a terminal, Ctrl-C is deferred, because rich would repeat the output of an interrupted print.
+    """
     with _defer_interrupts() if console.is_terminal else nullcontext():
-        console.print(text, end=end, soft_wrap=True)
-
-
-def _wrapped(line: str, console: Console, indent: str = "") -> list[str]:
-    """Return a line wrapped to the width of the terminal.  A line with a command stays whole."""
-    width = console.width - len(indent)
-    if not console.is_terminal or width < 1 or _COMMAND.search(line):
-        return [line]
-    parts = Text(line[len(indent) :]).wrap(console, width)
-    return [f"{indent}{part.plain.rstrip()}" for part in parts] or [line]
+        for line in text.split("\n", allow_blank=True):
+            is_whole = not console.is_terminal or _COMMAND.search(line.plain)
+            for part in [line] if is_whole else line.wrap(console, max(1, console.width - indent)):
+                console.print(Text(" " * indent).append_text(part), soft_wrap=True)
 
 
 def discard_output() -> None:

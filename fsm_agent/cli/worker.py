@@ -13,27 +13,13 @@ from types import FrameType
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
 from fsm_agent._internal.text import guess
 from fsm_agent.agents.runnable import Runnable
-from fsm_agent.cli.flows import wrong_data
-from fsm_agent.cli.options import (
-    AgentsModule,
-    Debug,
-    Deps,
-    Many,
-    StoreOption,
-    deps_option,
-    load_deps,
-    load_runnables,
-    open_store,
-    pairs,
-    seconds_of,
-    store_option,
-    written_task,
-)
-from fsm_agent.cli.output import option, reporting
+from fsm_agent.cli import options
+from fsm_agent.cli.errors import option
+from fsm_agent.cli.flows import data_of
+from fsm_agent.cli.options import Many, open_store
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.flows.flow import Flow
@@ -53,59 +39,49 @@ class Change(StrEnum):
 
 
 def worker(
-    store: StoreOption,
-    agents: AgentsModule,
-    deps: Deps = None,
+    store: options.StoreOption,
+    agents: options.AgentsModule,
+    deps: options.Deps = None,
     threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="Runs driven at once; by default 1.")] = None,
     tasks: Annotated[int | None, typer.Option(min=1, metavar="N", help="The same, in one event loop.")] = None,
     patience: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="Longer waits are left to the store.")
     ] = PATIENCE_S,
     once: Annotated[bool, typer.Option("--once", help="Exit when nothing is due.")] = False,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ENGINE",
-            help="What schedules runs: dbos or temporal.",
-        ),
-    ] = None,
-    create: Annotated[bool, typer.Option("--create", help="Make a missing store.")] = False,
+    engine: Annotated[str | None, typer.Option(metavar="ENGINE", help="What schedules runs: dbos or temporal.")] = None,
+    create: options.Create = False,
     only_known: Annotated[bool, typer.Option("--only-known", help="Leave runs of other code alone.")] = False,
     keep: Annotated[int | None, typer.Option(min=0, metavar="N", help="Ended runs to keep.")] = None,
-    max_age: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="How long to keep ended runs, such as 30d.")
-    ] = None,
+    max_age: Annotated[float | None, options.span("How long to keep ended runs, such as 30d.")] = None,
     drain_s: Annotated[
         float,
-        typer.Option(min=0.0, metavar="SECONDS", help="How long to wait for running steps when the worker stops."),
+        typer.Option(min=0.0, metavar="SECONDS", help="How long a stopping worker waits for its steps."),
     ] = DRAIN_S,
     on_change: Annotated[
         Change, typer.Option(metavar="HOW", help="If its code changed: report, rest or stop.")
     ] = Change.REPORT,
     health_port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, metavar="PORT", help="Serve /live, /health, /metrics."),
+        int | None, typer.Option(min=0, max=65535, metavar="PORT", help="Serve /live, /health, /metrics.")
     ] = None,
     health_host: Annotated[str, typer.Option(metavar="ADDRESS", help="Its address.")] = "127.0.0.1",
-    debug: Debug = False,
 ) -> None:
     """Advance due runs in a store until stopped. Start one worker per processor."""
     if threads is not None and tasks is not None:
         raise typer.BadParameter("expected --threads or --tasks, got both; leave one out", param_hint="--tasks")
     kept = open_store(store, must_exist=not create, makes="--create")
-    with reporting(debug), Screen(log_format="%(asctime)s %(levelname)s %(message)s") as screen, kept as runs:
-        found, prompts = option("--agents", load_runnables, agents)
+    with Screen(log_format="%(asctime)s %(levelname)s %(message)s") as screen, kept as runs:
+        found, prompts = option("--agents", options.load_runnables, agents)
         crew = Worker(
             found,
             runs,
-            deps=load_deps(deps, found),
+            deps=options.load_deps(deps, found),
             prompts=prompts,
             patience_s=patience,
             drain_s=drain_s,
             on_change=on_change.value,
             only_known=only_known,
             keep=keep,
-            max_age_s=None if max_age is None else seconds_of(max_age, "--max-age"),
+            max_age_s=max_age,
         )
         driving = None if engine is None else option("--engine", _engine, engine, crew, once or tasks is not None)
         names = ", ".join([one_line(agent.name) for agent in found])
@@ -117,12 +93,9 @@ def worker(
                 advanced = crew.run(threads=threads or 1, once=once)
             else:
                 advanced = asyncio.run(crew.arun(tasks=tasks, once=once))
-        screen.tell(f"worker {os.getpid()} stops: it advanced {_runs(advanced)}")
-
-
-def _runs(advanced: int) -> str:
-    # A run that is advanced twice counts twice, so "2 runs" would be ambiguous
-    return {0: "no run", 1: "1 run"}.get(advanced, f"runs {advanced} times")
+        # A run that is advanced twice counts twice, so "2 runs" would be ambiguous
+        what = {0: "no run", 1: "1 run"}.get(advanced, f"runs {advanced} times")
+        screen.tell(f"worker {os.getpid()} stops: it advanced {what}")
 
 
 @contextmanager
@@ -166,72 +139,54 @@ def _stop_by_signals(crew: Worker) -> Iterator[None]:
 
 
 def submit(
-    store: StoreOption,
-    agents: AgentsModule,
+    store: options.StoreOption,
+    agents: options.AgentsModule,
     task: Annotated[
         str | None, typer.Argument(help="The task, after piped input; for a flow, its data as JSON.")
     ] = None,
     agent: Annotated[str | None, typer.Option(metavar="NAME", help="The agent that does the task.")] = None,
     run_id: Annotated[
-        str | None,
-        typer.Option(metavar="RUN", help="The name of the run; an existing name is the same run."),
+        str | None, typer.Option(metavar="RUN", help="The name of the run; an existing name is the same run.")
     ] = None,
-    delay: Annotated[str | None, typer.Option(metavar="SPAN", help="Start it later, after 90s, 12h …")] = None,
+    delay: Annotated[float | None, options.span("Start it later, after 90s, 12h …")] = None,
     priority: Annotated[int, typer.Option(min=-100, max=100, metavar="N", help="Higher priorities come first.")] = 0,
     after: Annotated[Many, typer.Option(metavar="RUN", help="A run that must end first. Repeatable.")] = None,
     extra: Annotated[Many, typer.Option(metavar="NAME=VALUE", help="Your own data in the run. Repeatable.")] = None,
     by: Annotated[str, typer.Option(metavar="USER", help="Who submits it.")] = "",
-    deps: Deps = None,
-    create: Annotated[bool, typer.Option("--create", help="Make a missing store.")] = False,
-    debug: Debug = False,
+    deps: options.Deps = None,
+    create: options.Create = False,
 ) -> None:
     """Put a task into a store for a worker, and print the name of the run."""
-    with (
-        reporting(debug),
-        Screen() as screen,
-        open_store(store, must_exist=not create, makes="--create") as runs,
-    ):
-        found, _ = option("--agents", load_runnables, agents)
-        chosen = _chosen(found, agent, agents)
-        runnable = replace(chosen, store=runs) if isinstance(chosen, Flow) else chosen.changed(store=runs)
-        task = option("task", lambda: written_task(task, is_needed=True))
+    with Screen() as screen, open_store(store, must_exist=not create, makes="--create") as runs:
+        chosen = _chosen(option("--agents", options.load_runnables, agents)[0], agent, agents)
+        is_flow = isinstance(chosen, Flow)
+        runnable = replace(chosen, store=runs) if is_flow else chosen.changed(store=runs)
+        task = option("task", lambda: options.written_task(task, is_needed=True))
         if not task:
             raise typer.BadParameter("expected a task, got none", param_hint="task")
-        options: dict[str, Any] = {
-            "run_id": run_id,
-            "priority": priority,
-            "extra": option("--extra", pairs, extra or ()),
-            "by": by,
-            "deps": load_deps(deps),
-        }
-        if delay is not None:
-            options["delay_s"] = seconds_of(delay, "--delay")
-        if after:
-            options["after"] = list(after)
-        handle = runnable.runs.submit(_task(runnable, task), **options)
+        handle = runnable.runs.submit(
+            data_of(runnable, task, "task") if is_flow else task,
+            run_id=run_id,
+            priority=priority,
+            extra=option("--extra", options.pairs, extra or ()),
+            by=by,
+            deps=options.load_deps(deps),
+            delay_s=delay or 0.0,
+            after=after or (),
+        )
         screen.line(handle.run_id)
-        screen.tell(f"a worker does it: fsm-agent worker {store_option(store)} --agents {agents}{deps_option(deps)}")
+        again = f"fsm-agent worker {options.store_option(store)} --agents {agents}{options.deps_option(deps)}"
+        screen.tell(f"a worker does it: {again}")
 
 
 def _chosen(found: list[Runnable], name: str | None, named: str) -> Any:
     if name is None and len(found) == 1:
         return found[0]
-    names = [runnable.name for runnable in found]
-    for runnable in found:
-        if runnable.name == name:
-            return runnable
-    there = ", ".join(map(one_line, names))
+    by_name = {runnable.name: runnable for runnable in found}
+    if name in by_name:
+        return by_name[name]
+    there = ", ".join(map(one_line, by_name))
     if name is None:
-        raise typer.BadParameter(
-            f"expected one agent, got several in {named}; pass --agent with one of {there}", param_hint="--agent"
-        )
-    raise UsageError(f"--agent: expected an agent of {named} ({there}), got {name!r}{guess(name, names)}")
-
-
-def _task(runnable: Any, task: str) -> Any:
-    if not isinstance(runnable, Flow):
-        return task
-    try:
-        return runnable.adapter.validate_json(task)
-    except ValidationError as error:
-        raise typer.BadParameter(wrong_data(runnable, error), param_hint="task") from None
+        what = f"expected one agent, got several in {named}; pass --agent with one of {there}"
+        raise typer.BadParameter(what, param_hint="--agent")
+    raise UsageError(f"--agent: expected an agent of {named} ({there}), got {name!r}{guess(name, by_name)}")

@@ -92,6 +92,11 @@ def test_a_store_keeps_it_for_the_next_time(model: Callable[..., Script], monkey
     assert said(script)[1:] == [["I am Ann.", "Hello Ann.", "Who am I?"], ["Who am I?"]]
 
 
+def test_who_names_an_object_as_conversation_is_told_what_talks_with_it(model: Callable[..., Script]):
+    model("Hi.")
+    assert "fsm-agent serve shop:clerk" in chat("hello", words=("shop:clerk",)).stderr
+
+
 def test_a_turn_that_waits_says_how_it_is_answered(model: Callable[..., Script]):
     model(function_call("remove", path="x"))
     words = ("my files", "--store", "chats.db", "--function", "chat_tools:remove")

@@ -301,7 +301,10 @@ def test_a_run_of_no_store_cannot_be_answered():
     assert "--store" in refused("flows", "answer", "own:naps", "x", "nap", "true", code=2)
 
 
-def test_a_run_without_a_key_is_not_begun(here: Path):
+def test_a_run_without_a_key_or_with_wrong_data_is_not_begun(here: Path):
+    refused(*RUN, '{"abut": "x"}', "--run-id", "l1", *STORE, code=2)
+    assert not (here / "runs.db").exists()
+    sys.modules.pop("post")
     (here / "post.py").write_text(MODULE.replace('Script(*["Dear friend"] * 9)', '"groq:m"'))
     assert "GROQ_API_KEY" in refused(*RUN, '{"about": "x"}', "--run-id", "l1", *STORE)
     assert not (here / "runs.db").exists()
