@@ -31,7 +31,8 @@ from fsm_agent.flows.orchestrator.plan import (
     StepWork,
     Strategy,
     Supply,
-    Texts,
+    closest,
+    words,
     written,
 )
 from fsm_agent.flows.run import FlowResult, FlowRun
@@ -594,5 +595,5 @@ class Team:
 
     def _fittest(self, step: Step, names: list[str]) -> str:
         wanted = f"{step.assigned_agent} {step.description} {step.expected_output}"
-        about = Texts([(name, f"{name} {self.can[name]}") for name in reversed(names)])
-        return about.best(wanted) or names[0]
+        skills = [(name, words(f"{name} {self.can[name]}")) for name in reversed(names)]
+        return closest(skills, wanted) or names[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -345,10 +344,6 @@ class OrchestratorConfig:
 # Placeholders in intents stand for outputs of earlier steps, found by name or by shared words, without a model
 
 
-class TooLong(ValueError):
-    """The text is too long."""
-
-
 def placeholders(template: str) -> list[str]:
     """Return the names in a template, in order and without duplicates."""
     return list(dict.fromkeys([name.strip() for name in _PLACEHOLDER.findall(template)]))
@@ -359,58 +354,37 @@ def words(text: str) -> set[str]:
     return set(_WORD.findall(text.lower())) - _COMMON
 
 
-class Texts:
-    """Texts by name, indexed to find the text that shares the most words with another text."""
+def closest(texts: Sequence[tuple[str, set[str]]], wanted: str) -> str | None:
+    """Return the name of the text that shares the most words with the wanted text, or None if all share none.
 
-    def __init__(self, texts: Iterable[tuple[str, str]]) -> None:
-        self._names: list[str] = []
-        self._with: dict[str, list[int]] = {}  # the numbers of the texts with a word
-        for number, (name, text) in enumerate(texts):
-            self._names.append(name)
-            for word in words(text):
-                self._with.setdefault(word, []).append(number)
-
-    def best(self, wanted: str) -> str | None:
-        """Return the name of the text that has the most wanted words, or None.
-
-        If several texts tie, return the name of the last one.
-        """
-        counts = Counter([number for word in words(wanted) for number in self._with.get(word, ())])
-        return self._names[max(counts, key=lambda number: (counts[number], number))] if counts else None
+    The texts are names with their `words`.  If several texts tie, the last one counts.
+    """
+    sought = words(wanted)
+    shared, number = max([(len(found & sought), number) for number, (_, found) in enumerate(texts)], default=(0, 0))
+    return texts[number][0] if shared else None
 
 
-class Earlier:
-    """Finds the earlier steps that the placeholders of a step refer to."""
-
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self._by_name: dict[str, str] = {}
-        for step in steps:  # of equal names, the latest step stays
-            names = (step.step_id, f"{step.step_id}_output", *([step.output_key] if step.output_key else []))
-            self._by_name |= dict.fromkeys(names, step.step_id)
-        if steps:
-            self._by_name.setdefault("previous_output", steps[-1].step_id)
-        self._texts = Texts([(s.step_id, f"{s.description} {s.expected_output} {s.step_id}") for s in steps])
-
-    def source_of(self, name: str) -> str | None:
-        """Return the step that a placeholder refers to, by name or by shared words."""
-        return self._by_name.get(name) or self._texts.best(name)
-
-    def sources(self, template: str, known: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-        """Return the steps that the placeholders of a template refer to, and the names that match no step."""
-        found = {name: self.source_of(name) for name in placeholders(template) if name not in known}
-        return {n: step for n, step in found.items() if step is not None}, [n for n in found if found[n] is None]
+def sources_of(steps: Sequence[Step], names: Iterable[str]) -> dict[str, str]:
+    """Return the earlier steps that placeholders refer to, by name or by shared words.  Other names are left out."""
+    by_name: dict[str, str] = {"previous_output": steps[-1].step_id} if steps else {}
+    for step in steps:  # of equal names, the latest step stays
+        own = (step.step_id, f"{step.step_id}_output", *([step.output_key] if step.output_key else []))
+        by_name |= dict.fromkeys(own, step.step_id)
+    texts = [(s.step_id, words(f"{s.description} {s.expected_output} {s.step_id}")) for s in steps]
+    found = {name: by_name.get(name) or closest(texts, name) for name in names}
+    return {name: step for name, step in found.items() if step is not None}
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
     """Fill a template with values.  Placeholders inside values are not filled.
 
     Raises:
-        TooLong: If the result would have more than `MOST_INTENT` characters.
+        ValueError: If the result would have more than `MOST_INTENT` characters.
     """
     parts = _PLACEHOLDER.split(template)  # texts and names alternate
     parts[1::2] = [values.get(name.strip(), "") for name in parts[1::2]]
     if (size := sum(map(len, parts))) > MOST_INTENT:
-        raise TooLong(f"intent: expected at most {MOST_INTENT} characters with its outputs, got {size}")
+        raise ValueError(f"intent: expected at most {MOST_INTENT} characters with its outputs, got {size}")
     return "".join(parts)
 
 
@@ -496,11 +470,10 @@ def is_refused(w: StepWork, verdict: Verdict) -> bool:
 def intent_of(w: StepWork) -> Intent:
     """Return the intent of a step, filled with the outputs that its placeholders refer to."""
     known = {**w.texts, "task": w.task}
-    meant, unmatched = Earlier(w.earlier).sources(w.step.intent_template, known)
-    by_model = w.matched or {}
-    meant |= {name: by_model[name] for name in unmatched if name in by_model}
-    values = {**known, **{name: w.texts[source] for name, source in meant.items()}}
-    return Intent(fill(w.step.intent_template, values), tuple([n for n in unmatched if n not in meant]))
+    names = [name for name in placeholders(w.step.intent_template) if name not in known]
+    meant = {**(w.matched or {}), **sources_of(w.earlier, names)}
+    values = {**known, **{name: w.texts[meant[name]] for name in names if name in meant}}
+    return Intent(fill(w.step.intent_template, values), tuple([name for name in names if name not in meant]))
 
 
 def may_match(w: StepWork, intent: Intent) -> bool:
