@@ -363,7 +363,8 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         """Return everything that a run needs besides its record."""
         right = "a mapping of states to clients, such as {triage: Script('…')}"
         models = clients or {}
-        require("clients", clients, isinstance(models, Mapping) and all(isinstance(s, State) for s in models), right)
+        is_right = isinstance(models, Mapping) and all(isinstance(key, State | Agent) for key in models)
+        require("clients", clients, is_right, right)
         if models:
             check_clients(self._flow, models)
         check_agents(self._flow, self._flow.agents)

@@ -124,7 +124,7 @@ class RunContext:
 
     def environment(self, state: CallState[Any, Any], agent: Agent[Any, Any]) -> Environment:
         """Return the environment for a state's call to an agent."""
-        client = self.clients.get(state.client_key(agent), self.clients.get(state)) if self.clients else None
+        client = self.clients.get(agent, self.clients.get(state)) if self.clients else None
         approve = agent.approve or self.approve
         if client is None and approve is agent.approve:
             return agent._own_environment

@@ -274,13 +274,9 @@ class CallState(_Failing[D, A]):
         chooses = () if isinstance(self.agent, Agent) or not callable(self.agent) else (self.agent,)
         return (self.task, *chooses, *super().functions)
 
-    def client_key(self, agent: Agent[Any, Any]) -> State[Any]:
-        """Return the key in ``clients`` for the model of this agent."""
-        return self
-
     @property
-    def client_keys(self) -> Sequence[State[Any]]:
-        """All keys in ``clients`` for models of this state's agents."""
+    def client_keys(self) -> Sequence[object]:
+        """The keys in ``clients`` for models of its agents.  They may be the agents themselves."""
         return (self,)
 
     def agent_in(self, agents: Mapping[str, Agent[Any, Any]]) -> Agent[Any, Any] | None:

@@ -39,7 +39,7 @@ from fsm_agent.flows.process import RunContext
 from fsm_agent.flows.record import FlowLimits
 from fsm_agent.flows.run import FlowFailed, FlowRun
 from fsm_agent.flows.runs import Clients
-from fsm_agent.flows.states import CallState, EachState, End, LiveState, Row, State, WaitState, event_name
+from fsm_agent.flows.states import CallState, EachState, LiveState, Row, State, WaitState, event_name
 from fsm_agent.flows.table import EVERY, cases_of, reached_from
 from fsm_agent.flows.values import ANY, AnswerTypes, check_resolved
 from fsm_agent.functions.function import Function
@@ -65,18 +65,14 @@ class TeamState(CallState[StepWork, Any]):
     def __init__(self, task: Callable[[StepWork], Any], team: Team, within_s: float | None) -> None:
         super().__init__(task, lambda w: team.agents[w.agent], (), "working", within_s=within_s)
         self.answer_types = _Outputs("working", list(dict.fromkeys(agent.output for agent in team.agents.values())))
-        self.keys_by_agent = {name: End(name) for name in team.agents}  # the keys in ``clients`` for their models
-        self._agents = team.agents
+        self.agents = team.agents
 
     def prompt_for(self, agent: Agent[Any, Any], task: Any) -> Any:
         return agent.prompt
 
-    def client_key(self, agent: Agent[Any, Any]) -> State[Any]:
-        return next(self.keys_by_agent[name] for name, one in self._agents.items() if one is agent)
-
     @property
-    def client_keys(self) -> Sequence[State[Any]]:
-        return (self, *self.keys_by_agent.values())
+    def client_keys(self) -> Sequence[object]:
+        return (self, *self.agents.values())
 
 
 class _Outputs(AnswerTypes):
@@ -437,25 +433,23 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         return super()._unstored(data if isinstance(data, Job) else self.job(data, self.strategy), options)
 
     def _run_context(self, deps: Any = None, clients: Clients | None = None) -> RunContext:
-        return self.flow._run_context(deps, self._by_state(clients) if isinstance(clients, Mapping) else clients)
+        return self.flow._run_context(deps, self._by_object(clients) if isinstance(clients, Mapping) else clients)
 
-    def _by_state(self, clients: Clients) -> dict[Any, Client]:
-        """Return clients by state.  Names of agents are replaced by their states."""
-        states = self._states_by_agent()
+    def _by_object(self, clients: Clients) -> dict[Any, Client]:
+        """Return clients by state or member.  The name of an agent stands for its states and for the member."""
+        named = self._named()
         found: dict[Any, Client] = {}
         for whom, client in clients.items():
-            if isinstance(whom, str) and whom not in states:
-                known = ", ".join(map(repr, states))
+            if isinstance(whom, str) and whom not in named:
+                known = ", ".join(map(repr, named))
                 raise FlowError(f"clients: expected names of agents ({known}), got {safe_repr(whom)}")
-            found.update(dict.fromkeys(states[whom] if isinstance(whom, str) else [whom], client))
+            found.update(dict.fromkeys(named[whom] if isinstance(whom, str) else [whom], client))
         return found
 
-    def _states_by_agent(self) -> dict[str, list[State[Any]]]:
-        """Return the states that ask each agent, by the agent's name.  The planner or validator may be in the team."""
-        found: dict[str, list[State[Any]]] = {}
+    def _named(self) -> dict[str, list[Any]]:
+        """Return members, and states that ask another agent, by name.  The planner or validator may be a member."""
+        found: dict[str, list[Any]] = {name: [agent] for name, agent in self.team.agents.items()}
         for state in (*self._step.live, *self.flow.live):
-            agent = getattr(state, "agent", None)
-            own = {agent.name: state} if isinstance(agent, Agent) else getattr(state, "keys_by_agent", {})
-            for name, key in own.items():
-                found.setdefault(name, []).append(key)
+            if isinstance(agent := getattr(state, "agent", None), Agent):
+                found.setdefault(agent.name, []).append(state)
         return found
