@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, EnumType
 from functools import lru_cache
 from os import PathLike
@@ -41,7 +42,16 @@ from fsm_agent.flows.states import (
     moment_s,
     states_inside,
 )
-from fsm_agent.flows.table import RESERVED, cases_at, cases_of, check_parameters, reached_from, states_in, takes_answer
+from fsm_agent.flows.table import (
+    EVERY,
+    RESERVED,
+    cases_at,
+    cases_of,
+    check_parameters,
+    pure,
+    reached_from,
+    takes_answer,
+)
 from fsm_agent.flows.values import ANY, IntoField, case_name, check_resolved, fields_of, may_hold
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Toolset
@@ -156,10 +166,6 @@ def _are_upgrades(value: Any) -> bool:
     return all(map(is_whole, value)) and all(one and all(map(callable, one)) for one in steps)
 
 
-def _is_optional(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or is_right(value)
-
-
 _RIGHTS: Rules = (
     ("rows", lambda v: isinstance(v, Sequence) and not isinstance(v, str), "a list of rows"),
     ("limits", lambda v: isinstance(v, FlowLimits), "FlowLimits such as FlowLimits(steps=100)"),
@@ -170,8 +176,8 @@ _RIGHTS: Rules = (
         "a mapping of versions to functions, or to lists of them, such as {1: renamed(old='new')}",
     ),
     ("store", _is_store, "the path of a file such as 'runs.db', postgresql://host/database, a Store, or Runs"),
-    ("approve", _is_optional(callable), "a function of a FunctionCall or None"),
-    ("answer", _is_optional(callable), "a function of an AwaitAnswer or None"),
+    ("approve", lambda v: v is None or callable(v), "a function of a FunctionCall or None"),
+    ("answer", lambda v: v is None or callable(v), "a function of an AwaitAnswer or None"),
     ("agents", lambda v: isinstance(v, Mapping), "a mapping of roles to agents"),
 )
 
@@ -183,20 +189,16 @@ def named_states(flow: FlowDefinition[Any]) -> dict[str, State[Any]]:
     """Return the states of a flow by name, in the order of the rows."""
     where = f"flow {flow.name!r}"
     named: dict[str, State[Any]] = {}
-    if not isinstance(flow.start, LiveState):
-        raise FlowError(f"{where}: start: expected a state with rows, got {safe_repr(flow.start)}")
+    require(f"{where}: start", flow.start, isinstance(flow.start, LiveState), "a state with rows", FlowError)
     for row in flow.rows:
-        if isinstance(row, tuple) and row and all(isinstance(one, Row) for one in row):
-            raise FlowError(
-                f"{where}: rows: expected a row, got {safe_repr(row)}; unpack it with a star: *any_state(…)"
-            )
-        if not isinstance(row, Row):
-            raise FlowError(f"{where}: rows: expected a row such as state.done(target), got {safe_repr(row)}")
-        if not isinstance(row.to, State):
-            what = f"target of a row of {row.source.name}"
-            raise FlowError(f"{where}: {what}: expected a state or an end, got {safe_repr(row.to)}")
-    for state in states_in(flow.start, flow.rows):
-        if not _is_same(named.setdefault(state.name, state), state):
+        right = (
+            "its rows, unpacked with a star: *any_state(…)" if isinstance(row, tuple) else "a row: state.done(target)"
+        )
+        require(f"{where}: rows", row, isinstance(row, Row), right, FlowError)
+        target = f"{where}: target of a row of {row.source.name}"
+        require(target, row.to, isinstance(row.to, State), "a state or an end", FlowError)
+    for state in [flow.start, *[state for row in flow.rows for state in (row.source, row.to)]]:
+        if state is not EVERY and not _is_same(named.setdefault(state.name, state), state):
             raise FlowError(f"{where}: expected states with different names, got two named {state.name!r}; rename one")
     return named
 
@@ -303,15 +305,12 @@ def _fields(kind: Any, path: str, seen: set[Any]) -> Iterable[tuple[str, Any]]:
 
 
 def _check_name(where: str, state: State[Any]) -> None:
-    if not isinstance(state.name, str) or not state.name.isidentifier():
-        right = "a Python identifier, which keys can hold"
-        raise FlowError(f"{where}: name of a state: expected {right}, got {safe_repr(state.name)}")
-    if len(state.name) > 2 and state.name[0] == state.name[-1] == "_":
-        right = "a name without underscores at both ends, which Python reserves"
-        raise FlowError(f"{where}: name of a state: expected {right}, got {state.name!r}")
-    if state.name in RESERVED:
-        right = "a name that is not reserved for every flow"
-        raise FlowError(f"{where}: name of a state: expected {right}, got {state.name!r}")
+    what, name = f"{where}: name of a state", state.name
+    is_identifier = isinstance(name, str) and name.isidentifier()
+    require(what, name, is_identifier, "a Python identifier, which keys can hold", FlowError)
+    is_free = len(name) < 3 or not name[0] == name[-1] == "_"
+    require(what, name, is_free, "a name without underscores at both ends, which Python reserves", FlowError)
+    require(what, name, name not in RESERVED, "a name that is not reserved for every flow", FlowError)
 
 
 def _check_work(where: str, state: LiveState[Any, Any], agents: Agents) -> None:
@@ -350,14 +349,12 @@ def _check_time(here: str, state: LiveState[Any, Any]) -> None:
     if isinstance(state, PauseState) and not state.is_timed:
         raise FlowError(f"{here}: expected {seconds} ({_SECONDS}) or until, got neither")
     for name, time, right in ((seconds, within_s, _SECONDS), ("until", until, _MOMENT)):
-        if inspect.iscoroutinefunction(time):
-            right = "a plain, pure function"
-            raise FlowError(f"{here}: {name}: expected {right}, got the coroutine function {safe_repr(time)}")
-        is_right = callable(time) or (moment_s(time) is not None if name == "until" else is_finite(time) and time > 0)
-        if time is not None and not is_right:
-            raise FlowError(f"{here}: {name}: expected {right}, got {safe_repr(time)}")
-    if not isinstance(state.restart, bool):
-        raise FlowError(f"{here}: restart: expected True or False, got {safe_repr(state.restart)}")
+        if callable(time):
+            pure(f"{here}: {name}", time)
+        elif time is not None:
+            is_right = moment_s(time) is not None if name == "until" else is_finite(time) and time > 0
+            require(f"{here}: {name}", time, is_right, right, FlowError)
+    require(f"{here}: restart", state.restart, isinstance(state.restart, bool), "True or False", FlowError)
     if not (state.restart or state.is_timed):
         raise FlowError(f"{here}: expected a time limit with restart=False, got none; pass within_s=… or until=…")
 
@@ -373,26 +370,25 @@ def _check_member(here: str, member: LiveState[Any, Any]) -> None:
 
 def _check_counts(here: str, state: ParallelState[Any, Any]) -> None:
     """Check how many members run at once, and how many are enough."""
-    if not (state.parallel is None or is_whole(state.parallel, 1)):
-        right = "a whole number of at least 1, or None for all"
-        raise FlowError(f"{here}: parallel: expected {right}, got {safe_repr(state.parallel)}")
+    is_count = state.parallel is None or is_whole(state.parallel, 1)
+    require(f"{here}: parallel", state.parallel, is_count, "a whole number of at least 1, or None for all", FlowError)
     if (enough := state.enough) is None:
         return
     if state.is_lenient:
         what = "expected enough=… or settled=True, which waits for all members"
         raise FlowError(f"{here}: {what}, got settled=True and enough={safe_repr(enough)}; leave one out")
     is_share = isinstance(enough, float) and 0 < enough <= 1
-    most = len(state.members) if isinstance(state, GatherState) else enough
-    if not is_share and not (is_whole(enough, 1) and enough <= most):
-        count = f"a whole number from 1 to {most}" if isinstance(state, GatherState) else "a whole number of at least 1"
-        raise FlowError(f"{here}: enough: expected {count}, or a share such as 0.5, got {safe_repr(enough)}")
+    most = len(state.members) if isinstance(state, GatherState) else math.inf
+    count = "a whole number of at least 1" if most == math.inf else f"a whole number from 1 to {most}"
+    is_right = is_share or (is_whole(enough, 1) and enough <= most)
+    require(f"{here}: enough", enough, is_right, f"{count}, or a share such as 0.5", FlowError)
 
 
 def _check_call(here: str, state: CallState[Any, Any]) -> None:
     if isinstance(state.agent, Agent):
         state.check_agent(here, state.agent)
-    elif isinstance(state.agent, str) and not state.agent.isidentifier():
-        raise FlowError(f"{here}: role: expected a Python identifier, got {safe_repr(state.agent)}")
+    elif isinstance(state.agent, str):
+        require(f"{here}: role", state.agent, state.agent.isidentifier(), "a Python identifier", FlowError)
 
 
 # Rows
@@ -407,11 +403,8 @@ def _check_row(where: str, row: Row[Any], has_deadline: bool) -> None:
         what = f"expected {source.name} to have a time limit, got none; pass within_s=… or until=…"
         raise FlowError(f"{where}: row {row!r}: {what}")
     for what, function in (("guard", row.guard), ("action", row.action)):
-        if function is not None and not callable(function):
-            raise FlowError(f"{where}: {what} of the row {row!r}: expected a function, got {safe_repr(function)}")
-        if inspect.iscoroutinefunction(function):
-            right = "a plain, pure function"
-            raise FlowError(f"{where}: {what} of the row {row!r}: expected {right}, got a coroutine function")
+        if function is not None:
+            pure(f"{where}: {what} of the row {row!r}", function)
     _check_case(where, row, source)
 
 
@@ -543,8 +536,7 @@ def check_agents(flow: FlowDefinition[Any], agents: Agents) -> None:
         if agent is None:
             bound = f" (bound: {', '.join(agents)})" if agents else ""
             raise FlowError(f"{here}: expected an agent, got none{bound}; call bound({role}=agent)")
-        if not isinstance(agent, Agent):
-            raise FlowError(f"{here}: expected an Agent, got {safe_repr(agent)}")
+        require(here, agent, isinstance(agent, Agent), "an Agent", FlowError)
         for state in states:
             state.check_agent(f"{where}: {state.name}, role {role!r}", agent)
 

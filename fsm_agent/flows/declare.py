@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Protocol, TypeAlias, Unpack, overload
 
 from typing_extensions import TypeVar
 
@@ -31,6 +31,7 @@ from fsm_agent.flows.states import (
     WaitState,
     WholeCallState,
 )
+from fsm_agent.flows.table import pure
 from fsm_agent.flows.values import AnswerTypes, Failure, returned_types
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
@@ -39,8 +40,8 @@ from fsm_agent.functions.schema import deps_of_second
 from fsm_agent.validation import require, safe_repr
 
 A1 = TypeVar("A1", default=Any)
-A2 = TypeVar("A2", default=Any)
-A3 = TypeVar("A3", default=Any)
+A2 = TypeVar("A2", default=Never)  # of an argument that may be left out
+A3 = TypeVar("A3", default=Never)
 I = TypeVar("I")  # noqa: E741  # an item
 E = TypeVar("E", default=Any)  # the data of a flow, whose type a lambda does not show
 S = TypeVar("S")  # the data of another flow
@@ -85,15 +86,6 @@ TIME_OPTIONS, STATE_OPTIONS, WAIT_OPTIONS, EXECUTE_OPTIONS = (
 )
 
 
-def _pure(what: str, function: Any) -> Any:
-    if not callable(function):
-        raise FlowError(f"{what}: expected a function of the data, got {safe_repr(function)}")
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        got = f"the coroutine function {getattr(function, '__name__', 'of another object')!r}"
-        raise FlowError(f"{what}: expected a plain, pure function, got {got}; do what waits in a state of @execute")
-    return function
-
-
 def _known(word: str, options: dict[str, Any], known: Sequence[str] = TIME_OPTIONS) -> dict[str, Any]:
     if unknown := [name for name in options if name not in known]:
         raise TypeError(f"{word} has no argument {unknown[0]!r}{hint(unknown[0], known)}")
@@ -131,7 +123,7 @@ class _Calls(Generic[A, X]):
     @overload
     def __call__(self, task: Callable[[X], AnyTask], /) -> CallState[X, A]: ...
     def __call__(self, task: Any, /) -> Any:
-        return self.make(_pure("task of ask", task), self._asked, self._types, **self._options)
+        return self.make(pure("task of ask", task), self._asked, self._types, **self._options)
 
 
 class _WholeCalls(_Calls[CallResult[A], X]):
@@ -150,22 +142,14 @@ class _WholeCalls(_Calls[CallResult[A], X]):
 def ask(agent: Agent[Any, A], /, *, whole: Literal[False] = False, **options: Unpack[_Options]) -> _Calls[A]: ...
 @overload
 def ask(
-    asked: _Asked[X], a1: type[A1], /, *, whole: Literal[False] = False, **options: Unpack[_Options]
-) -> _Calls[A1, X]: ...
-@overload
-def ask(
-    asked: _Asked[X], a1: type[A1], a2: type[A2], /, *, whole: Literal[False] = False, **options: Unpack[_Options]
-) -> _Calls[A1 | A2, X]: ...
-@overload
-def ask(
     asked: _Asked[X],
     a1: type[A1],
-    a2: type[A2],
-    a3: type[A3],
+    a2: type[A2] = ...,
+    a3: type[A3] = ...,
     /,
     *,
     whole: Literal[False] = False,
-    **o: Unpack[_Options],
+    **options: Unpack[_Options],
 ) -> _Calls[A1 | A2 | A3, X]: ...
 @overload
 def ask(
@@ -175,11 +159,7 @@ def ask(
 def ask(agent: Agent[Any, A], /, *, whole: Literal[True], **options: Unpack[_Options]) -> _WholeCalls[A]: ...
 @overload
 def ask(
-    asked: _Asked[X], a1: type[A1], /, *, whole: Literal[True], **options: Unpack[_Options]
-) -> _WholeCalls[A1, X]: ...
-@overload
-def ask(
-    asked: _Asked[X], a1: type[A1], a2: type[A2], /, *, whole: Literal[True], **options: Unpack[_Options]
+    asked: _Asked[X], a1: type[A1], a2: type[A2] = ..., /, *, whole: Literal[True], **options: Unpack[_Options]
 ) -> _WholeCalls[A1 | A2, X]: ...
 @overload
 def ask(
@@ -221,9 +201,12 @@ def ask(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any:
         right = f"add the types of the answer, as in @ask({name}, str)"
         raise FlowError(f"ask: expected an Agent, got {safe_repr(asked)} alone; {right}")
     elif callable(asked):
-        _pure("choice of ask", asked)
+        pure("choice of ask", asked)
     require("whole of ask", whole, isinstance(whole, bool), "True or False", FlowError)
     return (_WholeCalls if whole else _Calls)(asked, types, _known("ask", options, (*STATE_OPTIONS, "whole")))
+
+
+_Works: TypeAlias = Callable[[D], A] | Callable[[D, Context[Any]], A]
 
 
 class _Executes:
@@ -231,25 +214,17 @@ class _Executes:
         self._options = options
 
     @overload
-    def __call__(self, function: Callable[[D], Awaitable[A]], /) -> FunctionState[D, A]: ...
+    def __call__(self, function: _Works[D, Awaitable[A]], /) -> FunctionState[D, A]: ...
     @overload
-    def __call__(self, function: Callable[[D, Context[Any]], Awaitable[A]], /) -> FunctionState[D, A]: ...
-    @overload
-    def __call__(self, function: Callable[[D], A], /) -> FunctionState[D, A]: ...
-    @overload
-    def __call__(self, function: Callable[[D, Context[Any]], A], /) -> FunctionState[D, A]: ...
+    def __call__(self, function: _Works[D, A], /) -> FunctionState[D, A]: ...
     def __call__(self, function: Any, /) -> Any:
         return _function_state(function, **self._options)
 
 
 @overload
-def execute(function: Callable[[D], Awaitable[A]], /) -> FunctionState[D, A]: ...
+def execute(function: _Works[D, Awaitable[A]], /) -> FunctionState[D, A]: ...
 @overload
-def execute(function: Callable[[D, Context[Any]], Awaitable[A]], /) -> FunctionState[D, A]: ...
-@overload
-def execute(function: Callable[[D], A], /) -> FunctionState[D, A]: ...
-@overload
-def execute(function: Callable[[D, Context[Any]], A], /) -> FunctionState[D, A]: ...
+def execute(function: _Works[D, A], /) -> FunctionState[D, A]: ...
 @overload
 def execute(**options: Unpack[ExecuteOptions[Any]]) -> _Executes: ...
 def execute(function: Any = None, /, **options: Any) -> Any:
@@ -281,8 +256,7 @@ def execute(function: Any = None, /, **options: Any) -> Any:
 def _function_state(
     function: Any, name: str | None = None, on_error: Any = None, **options: Any
 ) -> FunctionState[Any, Any]:
-    if not callable(function):
-        raise FlowError(f"execute: expected a function of the data, got {safe_repr(function)}")
+    require("execute", function, callable(function), "a function of the data", FlowError)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise FlowError(f"execute: expected a function that returns, got the generator {safe_repr(function)}")
     name = name or str(getattr(function, "__name__", ""))
@@ -310,15 +284,13 @@ class _Waits(Generic[A]):
         self._types, self._options = types, options
 
     def __call__(self, question: Callable[[D], Any], /) -> WaitState[D, A]:
-        return WaitState(_pure("question of a wait", question), self._types, **self._options)
+        return WaitState(pure("question of a wait", question), self._types, **self._options)
 
 
 @overload
-def wait(a1: type[A1], /, **options: Unpack[WaitOptions[Any]]) -> _Waits[A1]: ...
-@overload
-def wait(a1: type[A1], a2: type[A2], /, **options: Unpack[WaitOptions[Any]]) -> _Waits[A1 | A2]: ...
-@overload
-def wait(a1: type[A1], a2: type[A2], a3: type[A3], /, **options: Unpack[WaitOptions[Any]]) -> _Waits[A1 | A2 | A3]: ...
+def wait(
+    a1: type[A1], a2: type[A2] = ..., a3: type[A3] = ..., /, **options: Unpack[WaitOptions[Any]]
+) -> _Waits[A1 | A2 | A3]: ...
 @overload
 def wait(a1: type[Any], /, *more: type[Any], **options: Unpack[WaitOptions[Any]]) -> _Waits[Any]: ...
 def wait(*types: Any, **options: Any) -> _Waits[Any]:
@@ -352,13 +324,13 @@ def wait(*types: Any, **options: Any) -> _Waits[Any]:
 
 
 @overload
-def pause(name: str, delay_s: float | timedelta, *, restart: bool = True) -> PauseState[Any]: ...
+def pause(
+    name: str, delay_s: float | timedelta | Callable[[E], float | timedelta], *, restart: bool = True
+) -> PauseState[E]: ...
 @overload
-def pause(name: str, delay_s: Callable[[E], float | timedelta], *, restart: bool = True) -> PauseState[E]: ...
-@overload
-def pause(name: str, *, until: datetime | float, restart: bool = True) -> PauseState[Any]: ...
-@overload
-def pause(name: str, *, until: Callable[[E], datetime | float], restart: bool = True) -> PauseState[E]: ...
+def pause(
+    name: str, *, until: datetime | float | Callable[[E], datetime | float], restart: bool = True
+) -> PauseState[E]: ...
 def pause(name: str, delay_s: Any = None, *, until: Any = None, restart: bool = True) -> PauseState[Any]:
     """Return a state that waits for time to pass.
 
@@ -433,11 +405,12 @@ def gather(name: str, /, *members: Any, enough: float | None = None, **options: 
 
 @overload
 def race(
-    name: str, m1: LiveState[D, A1], m2: LiveState[D, A2], /, **options: Unpack[TimeOptions[D]]
-) -> GatherState[D, A1 | A2]: ...
-@overload
-def race(
-    name: str, m1: LiveState[D, A1], m2: LiveState[D, A2], m3: LiveState[D, A3], /, **options: Unpack[TimeOptions[D]]
+    name: str,
+    m1: LiveState[D, A1],
+    m2: LiveState[D, A2],
+    m3: LiveState[D, A3] = ...,
+    /,
+    **options: Unpack[TimeOptions[D]],
 ) -> GatherState[D, A1 | A2 | A3]: ...
 @overload
 def race(
@@ -468,8 +441,7 @@ def _gathered(
 ) -> GatherState[Any, Any]:
     _name(word, name)
     for member in members:
-        if not isinstance(member, LiveState):
-            raise FlowError(f"member of {name!r}: expected a state with rows, got {safe_repr(member)}")
+        _check_member(name, member)
     if len(members) < 2:
         raise FlowError(f"members of {name!r}: expected two states or more, got {len(members)}")
     return GatherState(name, members, **ends, **_known(word, options))
@@ -538,9 +510,8 @@ def each(
         '(3, 5)'
     """
     _name("each", name)
-    if not isinstance(member, LiveState):
-        raise FlowError(f"member of {name!r}: expected a state with rows, got {safe_repr(member)}")
-    _pure(f"over of {name!r}", over)
+    _check_member(name, member)
+    pure(f"over of {name!r}", over)
     require(f"settled of {name!r}", settled, isinstance(settled, bool), "True or False", FlowError)
     _known("each", options, (*TIME_OPTIONS, "parallel", "settled", "enough"))
     return EachState(name, member, over, parallel, settled, enough, **options)
@@ -570,9 +541,8 @@ def subflow(name: str, flow: Flow[S], given: Callable[[E], S], **options: Unpack
         9
     """
     _name("subflow", name)
-    if not isinstance(flow, Flow):
-        raise FlowError(f"flow of the subflow {name!r}: expected a Flow, got {safe_repr(flow)}")
-    return SubflowState(name, flow, _pure(f"given of the subflow {name!r}", given), **_known("subflow", {**options}))
+    require(f"flow of the subflow {name!r}", flow, isinstance(flow, Flow), "a Flow", FlowError)
+    return SubflowState(name, flow, pure(f"given of the subflow {name!r}", given), **_known("subflow", {**options}))
 
 
 def end(name: str, *, failed: bool | str = False) -> End:
@@ -603,6 +573,10 @@ def end(name: str, *, failed: bool | str = False) -> End:
     """
     require("failed of end", failed, isinstance(failed, bool | str), "True, or a string that says why", FlowError)
     return End(_name("end", name), failed if isinstance(failed, str) else "", is_failure=failed is not False)
+
+
+def _check_member(name: str, member: Any) -> None:
+    require(f"member of {name!r}", member, isinstance(member, LiveState), "a state with rows", FlowError)
 
 
 def _name(word: str, name: Any) -> str:

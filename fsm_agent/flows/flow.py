@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, cast, overload
+from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
-from typing_extensions import Unpack
+from typing_extensions import ParamSpec, Unpack
 
 from fsm_agent.agents import batch
 from fsm_agent.agents.agent import Agent
@@ -63,7 +63,7 @@ from fsm_agent.store.checks import ended_run
 from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.validation import require
 
-P = ParamSpec("P")
+P = ParamSpec("P", default=...)  # any arguments if they are the fields of the data
 R = TypeVar("R")
 Output = TypeVar("Output", covariant=True)
 
@@ -461,7 +461,7 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
         name: str | None = ...,
         description: str | None = ...,
         *,
-        start: Callable[P, D],
+        start: Callable[P, D] | None = ...,
         returns: Callable[[D], R],
         **policy: Unpack[AgentPolicy],
     ) -> Function[P, R]: ...
@@ -471,30 +471,10 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
         name: str | None = ...,
         description: str | None = ...,
         *,
-        start: Callable[P, D],
+        start: Callable[P, D] | None = ...,
         returns: None = ...,
         **policy: Unpack[AgentPolicy],
     ) -> Function[P, D]: ...
-    @overload
-    def as_function(
-        self,
-        name: str | None = ...,
-        description: str | None = ...,
-        *,
-        start: None = ...,
-        returns: Callable[[D], R],
-        **policy: Unpack[AgentPolicy],
-    ) -> Function[..., R]: ...
-    @overload
-    def as_function(
-        self,
-        name: str | None = ...,
-        description: str | None = ...,
-        *,
-        start: None = ...,
-        returns: None = ...,
-        **policy: Unpack[AgentPolicy],
-    ) -> Function[..., D]: ...
     def as_function(
         self,
         name: str | None = None,

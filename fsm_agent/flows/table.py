@@ -36,7 +36,7 @@ from fsm_agent.flows.states import (
     event_name,
 )
 from fsm_agent.flows.values import ANY, Failure
-from fsm_agent.validation import safe_repr
+from fsm_agent.validation import require, safe_repr
 
 if TYPE_CHECKING:  # what imports this module
     from fsm_agent.flows.definition import FlowDefinition
@@ -53,7 +53,16 @@ KEPT = "kept"  # the trigger of an early answer
 NOTES = ("started", "interrupted", "run_again")  # events of a function that must not run twice, which stay in its state
 
 
-# The parameters of guards and actions
+# Guards, actions and other functions of the data
+
+
+def pure(what: str, function: Any) -> Any:
+    """Return a function of the data.  Refuse other objects, and coroutine functions."""
+    require(what, function, callable(function), "a function of the data", FlowError)
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        got = f"the coroutine function {getattr(function, '__name__', 'of another object')!r}"
+        raise FlowError(f"{what}: expected a plain, pure function, got {got}; do what waits in a state of @execute")
+    return function
 
 
 def takes_answer(guard: Callable[..., Any]) -> bool:
@@ -145,7 +154,12 @@ def rows_in_states(where: str, start: State[Any], rows: Sequence[Row[Any]]) -> t
                 found.append(Row(state, row.trigger, row.to, None, row.action, rule=FIRST_TIME))
             elif name not in own:
                 found.append(Row(state, row.trigger, state, is_default=True, rule=MEANWHILE))
-    return (*_waits_for_results(found), *found)
+    waits = [
+        Row(row.source, row.trigger, row.source, is_default=True, rule=UNTIL_KNOWN)
+        for row in found
+        if row.rule == FIRST_TIME and isinstance(row.source, FunctionState) and row.source.function.once
+    ]
+    return (*waits, *found)
 
 
 def reached_from(starts: Iterable[State[Any]], rows: Iterable[Row[Any]]) -> set[str]:
@@ -159,13 +173,6 @@ def reached_from(starts: Iterable[State[Any]], rows: Iterable[Row[Any]]) -> set[
             found.add(name)
             waiting += ways.get(name, ())
     return found
-
-
-def _waits_for_results(rows: Iterable[Row[Any]]) -> Iterator[Row[Any]]:
-    for row in rows:
-        state = row.source
-        if row.rule == FIRST_TIME and isinstance(state, FunctionState) and state.function.once:
-            yield Row(state, row.trigger, state, is_default=True, rule=UNTIL_KNOWN)
 
 
 def cancelled(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
@@ -281,8 +288,7 @@ def any_state(*states: LiveState[D, Any]) -> AnyState[D]:
         'paid'
     """
     for state in states or (None,):
-        if not isinstance(state, LiveState):
-            raise FlowError(f"any_state: expected states with rows, got {safe_repr(state)}")
+        require("any_state", state, isinstance(state, LiveState), "states with rows", FlowError)
     return AnyState(*states)
 
 
@@ -405,26 +411,14 @@ def _rule(row: Row[Any]) -> Any:
 def _action(row: Row[Any] | None) -> Any:
     user = None if row is None else row.action
 
-    def action(record: Any, answer: Any, run: Any) -> Any:
-        if user is None:
+    def taken(record: Any, answer: Any, run: Any) -> Any:
+        if user is not None:
+            record = record.changed(data=run.checked_data(user(record.data, answer), record.data, row))
+        if row is None or not row.rule:
             return record
-        return record.changed(data=run.checked_data(user(record.data, answer), record.data, row))
-
-    def react(record: Any, answer: Any, run: Any) -> Any:
-        assert row is not None
         waits = (row.trigger, answer.detail) if row.rule == UNTIL_KNOWN else None
         reacted = (*record.reacted_to, row.trigger)
-        return action(record, answer, run).changed(reacted_to=reacted, reaction=record.reaction or waits)
+        return record.changed(reacted_to=reacted, reaction=record.reaction or waits)
 
-    taken = react if row is not None and row.rule else action
     taken.__name__ = getattr(user, "__name__", repr(user)) if user is not None else ""  # for `explain`
     return taken
-
-
-def states_in(start: State[Any], rows: Sequence[Row[Any]]) -> Iterator[State[Any]]:
-    """Yield the states that rows name, once for each mention."""
-    yield start
-    for row in rows:
-        if row.source is not EVERY:
-            yield row.source
-        yield row.to
