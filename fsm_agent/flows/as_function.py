@@ -16,7 +16,6 @@ from fsm_agent.call.record import ProcessRecord
 from fsm_agent.errors import UsageError
 from fsm_agent.flows.checks import check_agents
 from fsm_agent.flows.definition import agents_of, has_listener
-from fsm_agent.flows.process import RunContext
 from fsm_agent.flows.record import FlowRecord
 from fsm_agent.flows.run import FlowRun, restore
 from fsm_agent.flows.snapshot import document_of
@@ -119,20 +118,13 @@ class FlowDelegate:
 
     def __init__(self, flow: Flow[Any], start: Function[..., Any, Any], returns: Callable[[Any], Any] | None) -> None:
         self.flow = flow
+        self.agent_name, self.hooks = flow.name, flow.hooks
         self._start = start
         self._returns = returns
-
-    @property
-    def agent_name(self) -> str:
-        return self.flow.name
 
     @cached_property
     def environment(self) -> Environment:
         return self.flow._own_environment
-
-    @property
-    def hooks(self) -> Sequence[Any]:
-        return self.flow.hooks
 
     @cached_property
     def has_listener(self) -> bool:
@@ -155,20 +147,22 @@ class FlowDelegate:
             record = self.flow.record_of(self._start.run(f.arguments_json), depth)
         except Exception as error:  # the user's own code, called with a model's arguments
             raise UsageError(f"{f.name} was not begun: {type(error).__name__}: {error}") from error
-        return ProcessRecord(record, self._written)
+        return self.kept(record)
 
     def take_over(self, record: Any, path: str, deps: Any, is_system_own: bool) -> Any:
         raise UsageError(f"flow {self.flow.name!r} as a function: expected a task, got a dialog; use handoff(…)")
 
     def call_of(self, record: ProcessRecord, deps: Any, has_approver: bool) -> InnerRun:
-        around = self._around(deps, has_approver)
+        around = self.flow._run_context(Made(deps))
+        around.has_approver |= has_approver
+        around.has_listener = self.has_listener
         if record.is_outline:
             return InnerRun(restore(record.document, self.flow, around), record, self)
         return InnerRun(FlowRun(self.flow, record.record, around), record, self)
 
     def kept(self, record: FlowRecord) -> ProcessRecord:
         """Return a run's record in the form in which the outer call keeps it."""
-        return ProcessRecord(record, self._written)
+        return ProcessRecord(record, lambda record: document_of(self.flow, record))
 
     def output_of(self, data: Any) -> Any:
         return data if self._returns is None else self._returns(data)
@@ -187,15 +181,6 @@ class FlowDelegate:
         if args:
             raise TypeError(f"the function of the flow {self.flow.name!r} takes its arguments by name")
         return self._start.run(pydantic_core.to_json(arguments).decode())
-
-    def _around(self, deps: Any, has_approver: bool) -> RunContext:
-        around = self.flow._run_context(Made(deps))
-        around.has_approver |= has_approver
-        around.has_listener = self.has_listener
-        return around
-
-    def _written(self, record: FlowRecord) -> str:
-        return document_of(self.flow, record)
 
 
 class InnerRun:

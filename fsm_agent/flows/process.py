@@ -260,18 +260,17 @@ class FlowProcess(Process):
         if not isinstance(child, AgentCall):
             state_result: StateResult = child.state_result()
             return state_result._replace(at_s=at_s, usage=r.total_usage)
-        ending = r.ending
+        ending, detail = r.ending, r.ending.detail
         if r.state is State.COMPLETED:
             output = child.output
             # A call that was stopped has no output either.  None is an answer if the model has given it in JSON and
             # the state expects it, or if the call says that it was answered.
             is_given = ending.output_json is not None and NoneType in state.answer_types.types
-            if output is None and ending.reason != "answered" and not is_given:
-                why = Failure(str(ending.reason), ending.detail or "it was stopped before an answer", state.name)
-                return StateResult("failed", why, at_s, r.total_usage)
-            answer = child.result_so_far if isinstance(state, WholeCallState) else output
-            return StateResult("done", answer, at_s, r.total_usage)
-        return StateResult("failed", Failure(str(ending.reason), ending.detail, state.name), at_s, r.total_usage)
+            if output is not None or ending.reason == "answered" or is_given:
+                answer = child.result_so_far if isinstance(state, WholeCallState) else output
+                return StateResult("done", answer, at_s, r.total_usage)
+            detail = detail or "it was stopped before an answer"
+        return StateResult("failed", Failure(str(ending.reason), detail, state.name), at_s, r.total_usage)
 
     # Its own effects
 
@@ -386,9 +385,12 @@ class FlowProcess(Process):
             raise UsageError(f"{what}; to answer by a key, call advance(key, Returned(text=…))")
         key = self._key_of(state, value)
         outcome = outcome_of(state, value).changed(at_s=self.now_s() if at_s is None else at_s)
-        if prefix_of(key) == StartFunction.prefix:  # two steps: if the second is not possible, none is taken
-            self._trial()._give(state, outcome)
-        self._give(state, outcome)
+        if prefix_of(key) != StartFunction.prefix:
+            self.advance(key, outcome)
+            return
+        for process in (self._trial(), self):  # two steps: if the second is not possible, none is taken
+            process.advance(key, Started(at_s=outcome.at_s))
+            process.advance(process._key_of(state, value), outcome)
 
     def explain(self, event: Any, *, key: str | LiveState[Any, Any] = "") -> Explanation:
         """Explain why a step took its row, or which row an answer would take.  The run does not change.
@@ -449,13 +451,6 @@ class FlowProcess(Process):
             asked = f"expected one open question to give {safe_repr(value)} to, got {what}"
             raise OutcomeError(f"{state!r}: {asked} (the run waits for {open_keys})")
         return keys[0]
-
-    def _give(self, state: LiveState[Any, Any], outcome: Outcome) -> None:
-        (key,) = self.keys_of(state)
-        if prefix_of(key) == StartFunction.prefix:
-            self.advance(key, Started(at_s=outcome.at_s))
-            (key,) = self.keys_of(state)
-        self.advance(key, outcome)
 
     def now_s(self) -> float:
         return time.time()
