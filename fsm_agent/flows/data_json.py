@@ -11,12 +11,13 @@ import re
 import sys
 from base64 import b64decode, b64encode
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from functools import lru_cache
+from operator import is_
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -31,8 +32,6 @@ from fsm_agent.validation import safe_repr
 _Handler = Callable[[Any], Any]
 _PLAIN = frozenset({"default", "metadata", "config", "expected", "serialization"})  # keys without schemas
 _LEAVES = frozenset({str, int, float, bool, bytes, type(None)})  # types without parts that equality ignores
-_EXACT = {"str", "int", "float", "bool", "none", "enum", "literal", "nullable", "union", "tuple"}
-_EXACT |= {"dataclass", "dataclass-args", "dataclass-field"}  # kinds of schemas whose equal values are the same
 # The values of the type `Any`, while data are checked.  Pydantic's context belongs to users' validators.
 _HELD: ContextVar[list[Any] | None] = ContextVar("held", default=None)
 _WHOLE = "the value"
@@ -70,7 +69,7 @@ def _keeping(schema: Any) -> Any:
     """Return a core schema in which deques, times and bytes are wrapped, or the given object if it has none."""
     if isinstance(schema, list | tuple):
         items = [_keeping(item) for item in schema]
-        return schema if all(map(_is, items, schema)) else type(schema)(items)
+        return schema if all(map(is_, items, schema)) else type(schema)(items)
     if not isinstance(schema, dict):
         return schema
     made = {key: value if key in _PLAIN else _keeping(value) for key, value in schema.items()}
@@ -83,10 +82,6 @@ def _keeping(schema: Any) -> Any:
     core = pydantic_core.core_schema
     writing = core.wrap_serializer_function_ser_schema(write, schema=made)
     return core.no_info_wrap_validator_function(read, made, serialization=writing)
-
-
-def _is(one: Any, other: Any) -> bool:
-    return one is other
 
 
 def _write_deque(value: Any, handler: _Handler) -> Any:
@@ -179,7 +174,7 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
         text = adapter.serializer.to_json(value, warnings="error", by_alias=True).decode()
         again = adapter.validator.validate_json(text)
         is_equal = again is value or bool(again == value)
-        lost = lost_in_json(value, again) if is_equal and _may_lose(adapter) else ""
+        lost = lost_in_json(value, again) if is_equal else ""
     except (ValueError, TypeError, RecursionError) as error:
         why = describe_json_error(error)
         problem = f"expected {right}, got {safe_repr(value)}"
@@ -195,46 +190,30 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
     return text
 
 
-@lru_cache(512)
-def _may_lose(adapter: pydantic.TypeAdapter[Any]) -> bool:
-    """Return whether a value may come back equal but incomplete; see `lost_in_json`."""
-    waiting: list[Any] = [adapter.core_schema]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, dict):
-            if part.get("type", "str") not in _EXACT:
-                return True
-            waiting += [value for key, value in part.items() if key not in _PLAIN]
-        elif isinstance(part, list | tuple):
-            waiting += part
-    return False
-
-
 def lost_in_json(value: Any, again: Any) -> str:
     """Return what a value loses in JSON even though the value read back is equal, or an empty string.
 
     Equality ignores the bound of a deque and the default factory of a defaultdict.
     """
-    if type(value) in _LEAVES:
+    if value is again or type(value) in _LEAVES:
         return ""
     if isinstance(value, deque) and value.maxlen != again.maxlen:
         return f"maxlen={value.maxlen}; use a tuple of the last {value.maxlen} items"
     factory = getattr(again, "default_factory", None)
     if isinstance(value, defaultdict) and value.default_factory is not factory:
         return "its default_factory; use a plain dict"
+    pairs: Iterable[tuple[Any, Any]] = ()
     if isinstance(value, dict):
         pairs = [(item, again[key]) for key, item in value.items()]
     elif isinstance(value, list | tuple | deque):
-        pairs = list(zip(value, again, strict=True))
+        pairs = zip(value, again, strict=True)
     elif isinstance(value, pydantic.BaseModel):
         if more := [name for name in vars(value) if name not in vars(again) and not hasattr(type(value), name)]:
             return f"{more[0]!r}, which is not one of its fields"  # of model_copy(update=…)
         pairs = [(item, vars(again)[name]) for name, item in vars(value).items() if name in vars(again)]
     elif is_dataclass(value):
         pairs = [(getattr(value, field.name), getattr(again, field.name)) for field in fields(value)]
-    else:
-        return ""
-    return next((lost for one, other in pairs if one is not other and (lost := lost_in_json(one, other))), "")
+    return next((lost for one, other in pairs if type(one) not in _LEAVES and (lost := lost_in_json(one, other))), "")
 
 
 def describe_json_error(error: Exception) -> str:
