@@ -36,7 +36,7 @@ from fsm_agent.store.sql.postgres_session import (
     encode,
     rests_channel,
 )
-from fsm_agent.store.sql.sql_store import SqlStore, Work
+from fsm_agent.store.sql.sql_store import SqlStore, T, Work
 from fsm_agent.store.sql.statements import Sql
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class PostgresStore(SqlStore):
             name=self._channel,
             kwargs={"autocommit": True, "prepare_threshold": None},  # a transaction pooler has no prepared statements
         )
-        self._writer = GroupCommit[tuple[str, Work]](self._commit, self._closed_error)
+        self._writer = GroupCommit[tuple[str, Work[Any]]](self._commit, self._closed_error)
         self._session = Session(self._address.conninfo, self._channel, is_possible=not self._address.is_pooled)
         self._changes = self._session
         self._looked = threading.local()
@@ -303,8 +303,7 @@ class PostgresStore(SqlStore):
                 c.tell(run, c.now_s)
             return len(found)
 
-        told: int = self._write(work)
-        return told
+        return self._write(work)
 
     def close(self) -> None:
         """Finish submitted work and close connections.  Safe to repeat."""
@@ -315,17 +314,17 @@ class PostgresStore(SqlStore):
 
     # Transactions
 
-    def _write(self, work: Work, *, may_repeat: bool = False, is_promise: bool = True) -> Any:
+    def _write(self, work: Work[T], *, may_repeat: bool = False, is_promise: bool = True) -> T:
         self._check_writable()
         return self._do(work, may_repeat, _WRITES)
 
-    def _read(self, work: Work) -> Any:
+    def _read(self, work: Work[T]) -> T:
         return self._do(work, True, _READS)
 
-    def _submit(self, run: str, work: Work) -> Future[Any]:
+    def _submit(self, run: str, work: Work[T]) -> Future[T]:
         return self._writer.submit((run, work))
 
-    def _do(self, work: Work, may_repeat: bool, begin: str) -> Any:
+    def _do(self, work: Work[T], may_repeat: bool, begin: str) -> T:
         """Do work in a transaction, and try again after temporary failures.  Return its result once on disk."""
         import tenacity
 
@@ -347,11 +346,12 @@ class PostgresStore(SqlStore):
             reraise=True,
         )
         try:
-            return attempts(self._try, work, may_repeat, begin)
+            result: T = attempts(self._try, work, may_repeat, begin)
         except _Passing as error:
             raise StoreError(f"the store {self._place} failed: {error}") from error.__cause__
+        return result
 
-    def _try(self, work: Work, may_repeat: bool, begin: str) -> Any:
+    def _try(self, work: Work[T], may_repeat: bool, begin: str) -> T:
         import psycopg
         import psycopg_pool
 
@@ -402,7 +402,7 @@ class PostgresStore(SqlStore):
             return _first_line(error)  # without the traceback, where the password is a variable
         return "the server was slow to connect"
 
-    def _commit(self, works: Sequence[tuple[str, Work]]) -> Sequence[Any]:
+    def _commit(self, works: Sequence[tuple[str, Work[Any]]]) -> Sequence[Any]:
         import psycopg
 
         if len(works) == 1:

@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple, TypeAlias, Unpack
+from typing import Any, NamedTuple, TypeAlias, TypeVar, Unpack
 
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Question
@@ -18,10 +18,11 @@ from fsm_agent.store.errors import LeaseLost, ReadOnly, RunBusy, StoreClosed, St
 from fsm_agent.store.listing import parse_query
 from fsm_agent.store.sql import statements as runs
 from fsm_agent.store.sql.commits import ChangeNotifier
-from fsm_agent.store.sql.statements import Append, ClaimFilter, NewRun, Sql, Taker
+from fsm_agent.store.sql.statements import Append, NewRun, Sql, Taker
 from fsm_agent.store.store import Head, Lease, Loaded, Page, Run, RunCount, RunFilter, RunsHealth, Start, Suspension
 
-Work: TypeAlias = Callable[[Sql], Any]
+T = TypeVar("T")
+Work: TypeAlias = Callable[[Sql], T]
 POLL_S = 0.5  # how often a waiting thread looks for due runs and dead holders that were not announced
 
 
@@ -52,7 +53,7 @@ class SqlStore(ABC):
     # Each database implements these
 
     @abstractmethod
-    def _write(self, work: Work, *, may_repeat: bool = False, is_promise: bool = True) -> Any:
+    def _write(self, work: Work[T], *, may_repeat: bool = False, is_promise: bool = True) -> T:
         """Do work in a transaction, and return its result once it is on disk.
 
         Args:
@@ -63,11 +64,11 @@ class SqlStore(ABC):
         """
 
     @abstractmethod
-    def _read(self, work: Work) -> Any:
+    def _read(self, work: Work[T]) -> T:
         """Do work that only reads, from one consistent view of the store."""
 
     @abstractmethod
-    def _submit(self, run: str, work: Work) -> Future[Any]:
+    def _submit(self, run: str, work: Work[T]) -> Future[T]:
         """Do work on a run without blocking, in a transaction that the work of other threads may share."""
 
     def _instance(self) -> str:
@@ -106,7 +107,7 @@ class SqlStore(ABC):
                 c.tell(run, made)
             return made is not None
 
-        begun: Lease | bool = self._write(work, is_promise=holder is None or bool(lines))
+        begun = self._write(work, is_promise=holder is None or bool(lines))
         if begun is True:
             self._changes.add()
         return begun
@@ -131,7 +132,7 @@ class SqlStore(ABC):
             looked_s = c.now_s
             if run is not None:
                 return runs.lock_free(c, run)
-            return runs.find(c, ClaimFilter(agents, fingerprints, c.now_s if now_s is None else now_s))
+            return runs.find(c, agents, fingerprints, c.now_s if now_s is None else now_s)
 
         lease: Lease | None = None
         if run is not None or self._is_worth_a_claim(find):
@@ -173,14 +174,10 @@ class SqlStore(ABC):
 
     def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
         checks.check_for_s(for_s)
-        renewed: Sequence[int | LeaseLost] = self._write(
-            lambda c: runs.renew(c, leases, c.now_s + for_s), may_repeat=True, is_promise=False
-        )
-        return renewed
+        return self._write(lambda c: runs.renew(c, leases, c.now_s + for_s), may_repeat=True, is_promise=False)
 
     def pending_signals(self, names: Sequence[str]) -> Collection[str]:
-        found: Collection[str] = self._read(lambda c: runs.pending_signals(c, names))
-        return found
+        return self._read(lambda c: runs.pending_signals(c, names))
 
     def append(
         self,
@@ -192,7 +189,7 @@ class SqlStore(ABC):
         took: Sequence[int] = (),
         snapshot: bytes | None = None,
     ) -> int:
-        unread: int = self._write(self._append(lease, n, lines, suspension, took, snapshot), may_repeat=True)
+        unread = self._write(self._append(Append(lease, n, lines, suspension, took, snapshot)), may_repeat=True)
         if suspension is not None:
             self._changes.add()
         return unread
@@ -207,33 +204,23 @@ class SqlStore(ABC):
         took: Sequence[int] = (),
         snapshot: bytes | None = None,
     ) -> Future[int]:
-        future: Future[int] = self._submit(lease.run, self._append(lease, n, lines, suspension, took, snapshot))
+        future = self._submit(lease.run, self._append(Append(lease, n, lines, suspension, took, snapshot)))
         if suspension is not None:
             future.add_done_callback(lambda _: self._changes.add())
         return future
 
-    def _append(
-        self,
-        lease: Lease,
-        n: int,
-        lines: Sequence[str],
-        suspension: Suspension | None,
-        took: Sequence[int],
-        snapshot: bytes | None,
-    ) -> Work:
-        suspension = checks.check_append(lines, suspension)
-        new = Append(lease, n, tuple(lines), suspension, tuple(took), snapshot)
+    def _append(self, new: Append) -> Work[int]:
+        suspension = checks.check_append(new.lines, new.suspension)
+        new = new._replace(lines=tuple(new.lines), suspension=suspension, took=tuple(new.took))
 
         def work(c: Sql) -> int:
-            if not 0 <= n < 1 << 32:  # no run has so many entries, and Postgres columns hold no larger numbers
-                raise checks.misplaced_entries(lease, n, lease.n)
             key, unread, is_new = runs.append(c, new)
             if suspension is not None and is_new:
                 c.tell_rest()
                 if suspension.is_ended:
                     self._end(c, key)
                 elif unread or suspension.due_s is not None:
-                    c.tell(lease.run, suspension.due_s or c.now_s)
+                    c.tell(new.lease.run, suspension.due_s or c.now_s)
             return unread
 
         return work
@@ -245,8 +232,7 @@ class SqlStore(ABC):
     def load(self, run: str, *, after: int | None = 0) -> Loaded:
         checks.check_run(run)
         checks.check_after(after)
-        loaded: Loaded = self._read(lambda c: runs.load(c, run, after))
-        return loaded
+        return self._read(lambda c: runs.load(c, run, after))
 
     def ask(self, lease: Lease, questions: Sequence[Question]) -> None:
         checks.check_questions(questions)
@@ -266,31 +252,25 @@ class SqlStore(ABC):
     def signalled(self, run: str, signal_id: str) -> str | None:
         checks.check_run(run)
         checks.check_signal_id(signal_id)
-        content: str | None = self._read(lambda c: runs.signalled(c, run, signal_id))
-        return content
+        return self._read(lambda c: runs.signalled(c, run, signal_id))
 
     def get(self, run: str) -> Run:
         checks.check_run(run)
-        row: Run = self._read(lambda c: runs.get(c, run))
-        return row
+        return self._read(lambda c: runs.get(c, run))
 
     def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
         asked = parse_query(after, limit, which)
-        page: Page = self._read(lambda c: runs.select(c, asked))
-        return page
+        return self._read(lambda c: runs.select(c, asked))
 
     def stats(self) -> builtins.list[RunCount]:
-        counts: builtins.list[RunCount] = self._read(runs.stats)
-        return counts
+        return self._read(runs.stats)
 
     def health(self) -> RunsHealth:
-        health: RunsHealth = self._read(runs.health)
-        return health
+        return self._read(runs.health)
 
     def head(self, conversation: str) -> Head:
         checks.check_conversation(conversation)
-        head: Head = self._read(lambda c: runs.head(c, conversation))
-        return head
+        return self._read(lambda c: runs.head(c, conversation))
 
     def delete(self, run: str) -> None:
         checks.check_run(run)

@@ -33,7 +33,7 @@ from fsm_agent.store.leases import LeaseLocks
 from fsm_agent.store.sql import statements as runs
 from fsm_agent.store.sql import tables
 from fsm_agent.store.sql.commits import ChangeNotifier, GroupCommit
-from fsm_agent.store.sql.sql_store import SqlStore, Work
+from fsm_agent.store.sql.sql_store import SqlStore, T, Work
 from fsm_agent.store.sql.statements import Sql
 
 PAGE_BYTES = 1024  # a commit writes whole pages, and an entry has about 300 bytes; with 512, each would need a new page
@@ -122,7 +122,7 @@ class SqliteStore(SqlStore):
         connections = partial(Connections, self._path, self._closed_error, read_only=self._is_read_only)
         self._connections, self._watching = connections(), connections()
         self._unsynced = connections(is_synced=False)
-        self._writer = GroupCommit[tuple[Work, bool]](self._commit, self._closed_error)
+        self._writer = GroupCommit[tuple[Work[Any], bool]](self._commit, self._closed_error)
         self._changes = ChangeNotifier(self._version)
         self._lease_locks = LeaseLocks(self._path.with_name(self._path.name + ".leases"))
 
@@ -160,20 +160,21 @@ class SqliteStore(SqlStore):
 
     # Transactions
 
-    def _write(self, work: Work, *, may_repeat: bool = False, is_promise: bool = True) -> Any:
-        return self._writer.run((work, is_promise))
+    def _write(self, work: Work[T], *, may_repeat: bool = False, is_promise: bool = True) -> T:
+        result: T = self._writer.run((work, is_promise))
+        return result
 
-    def _submit(self, run: str, work: Work) -> Future[Any]:
+    def _submit(self, run: str, work: Work[T]) -> Future[T]:
         return self._writer.submit((work, True))
 
-    def _read(self, work: Work) -> Any:
+    def _read(self, work: Work[T]) -> T:
         with self._connection(self._connections) as connection:
             connection.execute("BEGIN")
             result = work(SqliteSql(connection, self._clock()))
             connection.execute("COMMIT")
         return result
 
-    def _commit(self, works: Sequence[tuple[Work, bool]]) -> Sequence[Any]:
+    def _commit(self, works: Sequence[tuple[Work[Any], bool]]) -> Sequence[Any]:
         """Do all work in one transaction, and sync it to the disk if any work requires this; see `GroupCommit`."""
         self._check_writable()
         is_synced = any(is_promise for _, is_promise in works)
@@ -184,7 +185,7 @@ class SqliteStore(SqlStore):
             connection.execute("COMMIT")
         return outcomes
 
-    def _try(self, connection: sqlite3.Connection, c: Sql, work: Work) -> Any:
+    def _try(self, connection: sqlite3.Connection, c: Sql, work: Work[Any]) -> Any:
         """Do one piece of work in a shared transaction.  If it fails, undo only this piece and return its exception."""
         connection.execute("SAVEPOINT work")
         try:
@@ -229,8 +230,7 @@ class SqliteStore(SqlStore):
 
     def _is_worth_a_claim(self, find: Callable[[Sql], int | None]) -> bool:
         # A worker that finds nothing to do must not delay writers.
-        is_worth: bool = self._read(lambda c: find(c) is not None or bool(self._find_dead(c)))
-        return is_worth
+        return self._read(lambda c: find(c) is not None or bool(self._find_dead(c)))
 
     def _version(self) -> object:
         with self._connection(self._watching) as connection:
@@ -241,10 +241,9 @@ class SqliteStore(SqlStore):
 
     def _has_leases(self, instance: str) -> bool:
         try:
-            has_leases: bool = self._read(lambda c: runs.has_leases(c, instance))
+            return self._read(lambda c: runs.has_leases(c, instance))
         except StoreError:  # the file is gone, or damaged
             return True
-        return has_leases
 
     def _dead(self, c: Sql, instances: Collection[str]) -> Collection[str]:
         return [*filter(self._lease_locks.is_dead, instances)]
@@ -323,7 +322,7 @@ class MemoryStore(SqlStore):
             _stores.add(self)
         self._write(lambda c: tables.prepare(c, self._place))
 
-    def _write(self, work: Work, *, may_repeat: bool = False, is_promise: bool = True) -> Any:
+    def _write(self, work: Work[T], *, may_repeat: bool = False, is_promise: bool = True) -> T:
         with self._lock:
             connection = self._connection
             connection.execute("BEGIN")
@@ -335,11 +334,11 @@ class MemoryStore(SqlStore):
                     connection.rollback()
         return result
 
-    def _read(self, work: Work) -> Any:
+    def _read(self, work: Work[T]) -> T:
         with self._lock:
             return work(SqliteSql(self._connection, self._clock()))
 
-    def _submit(self, run: str, work: Work) -> Future[Any]:
+    def _submit(self, run: str, work: Work[T]) -> Future[T]:
         future = Future[Any]()
         try:
             future.set_result(self._write(work))

@@ -125,14 +125,6 @@ class Taker(NamedTuple):
     instance: str  # the instance whose death ends the lease; empty if there is none
 
 
-class ClaimFilter(NamedTuple):
-    """The due runs that a claim may take."""
-
-    agents: Sequence[str]  # the agents of the runs; empty for all
-    fingerprints: Sequence[str] | None  # the fingerprints of the code that began the runs; None for any
-    due_s: float  # Unix time at which runs without a holder must be due
-
-
 class Append(NamedTuple):
     """The arguments of `Store.append`, with a due time that is not negative."""
 
@@ -242,18 +234,25 @@ def delete(c: Sql, key: int) -> None:
 # Leases
 
 
-def find(c: Sql, wanted: ClaimFilter) -> int | None:
-    """Lock the run that the claim gets, and return its key.  Return None if no unlocked run is due."""
-    chosen, values = "", {"latest": max(wanted.due_s, c.now_s), "due": wanted.due_s, "now": c.now_s}
-    if wanted.fingerprints is not None:
-        if not wanted.fingerprints:
+def find(c: Sql, agents: Sequence[str], fingerprints: Sequence[str] | None, due_s: float) -> int | None:
+    """Lock the run that a claim gets, and return its key.  Return None if no unlocked run is due.
+
+    Args:
+        c: The transaction.
+        agents: The agents of the runs; empty for all.
+        fingerprints: The fingerprints of the code that began the runs; None for any.
+        due_s: Unix time at which runs without a holder must be due.
+    """
+    chosen, values = "", {"latest": max(due_s, c.now_s), "due": due_s, "now": c.now_s}
+    if fingerprints is not None:
+        if not fingerprints:
             return None
-        names, some = _listed("fingerprint", wanted.fingerprints)
+        names, some = _listed("fingerprint", fingerprints)
         chosen, values = f" AND r.fingerprint IN {names}", {**values, **some}
     is_due = f"<= :latest AND r.wake <= CASE WHEN r.until IS NULL AND r.due > 0 THEN :due ELSE :now END{chosen}"
-    agents, named = _agents(wanted.agents)
+    begin, named = _agents(agents)
     since = f"(SELECT min(r.wake) {_OF_QUEUE} {is_due})"
-    queues = c(f"{agents}{_QUEUES} SELECT agent, priority, {since} FROM queue", **values, **named)
+    queues = c(f"{begin}{_QUEUES} SELECT agent, priority, {since} FROM queue", **values, **named)
     found = sorted([(-priority, wake_s, agent) for agent, priority, wake_s in queues if wake_s is not None])
     first = f"SELECT r.key FROM run r WHERE r.agent = :agent AND r.priority = :priority AND r.wake {is_due}"
     for lowness, _, agent in found:
@@ -364,6 +363,8 @@ def append(c: Sql, new: Append) -> tuple[int, int, bool]:
         The key of the run, the number of pending signals, and whether the append was new.
     """
     lease, suspension, n = new.lease, new.suspension, new.n + len(new.lines)
+    if not 0 <= new.n < 1 << 32:  # no run has so many entries, and Postgres columns hold no larger numbers
+        raise checks.misplaced_entries(lease, new.n, lease.n)
     changed = "" if suspension is None and not new.lines else ", touched = :now"
     if new.lines or (suspension is not None and suspension.due_s != 0.0 and not suspension.is_in_vain):
         changed += ", tries = 0"

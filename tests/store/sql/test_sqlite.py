@@ -313,10 +313,10 @@ def test_a_transaction_that_breaks_leaves_nothing_of_its_group(store: SqliteStor
         c("ROLLBACK")  # as SQLite does by itself when the disk is full
         raise sqlite3.OperationalError("database or disk is full")
 
-    appends = [store._append(lease, 0, ["line"], None, (), None) for lease in leases]
+    changes = [lambda c, run=lease.run: c("UPDATE run SET title = 'x' WHERE id = :id", id=run) for lease in leases]
     with pytest.raises(StoreError, match="database or disk is full"):
-        store._commit([(work, True) for work in (appends[0], breaks, appends[1], appends[2])])
-    assert [len(store.load(f"r{i}").lines) for i in range(3)] == [0, 0, 0]
+        store._commit([(work, True) for work in (changes[0], breaks, changes[1], changes[2])])
+    assert [store.get(f"r{i}").title for i in range(3)] == ["", "", ""]
     assert store.append(leases[0], 0, ["line"]) == 0
 
 
