@@ -8,7 +8,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from reprlib import Repr
 from types import SimpleNamespace
@@ -360,27 +360,22 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
     import docstring_parser
     from pydantic import TypeAdapter
 
-    target, docstring = _find_docstring(call)
     named = call.func if isinstance(call, partial) else call
     name = str(name or getattr(call, "__name__", "") or getattr(named, "__name__", type(named).__name__))
-    docs = docstring_parser.parse(_PARAMETERS_FIRST.sub(_described, docstring))
+    signature = _Signature(call, name, namespace)
+    docs = docstring_parser.parse(_PARAMETERS_FIRST.sub(_described, signature.docstring))
     texts = (docs.short_description, docs.long_description)
     documented = {key.strip(): p.description for p in docs.params for key in p.arg_name.split(",")}
-    bound = call.keywords if isinstance(call, partial) else {}  # not offered to a model
-    signature = _signature(call, name)
-    hints = _hints(call, target, signature, name, namespace)
-    context = _context(name, signature, hints, bound)
-    offered = [p for p in signature.parameters.values() if p.name != context]
-    arguments = _arguments_type(name, offered, hints, documented, bound)
+    arguments = signature.arguments_type(documented)
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(arguments)
         schema = adapter.json_schema()
     except undescribable() as error:
         raise UsageError(f"the parameters of function {name!r} have no JSON schema: {error}") from error
     schema.pop("title", None)
-    for key in bound:
+    for key in signature.bound:
         schema["properties"].pop(key, None)
-    for parameter in offered:
+    for parameter in signature.offered:
         if parameter.name in schema["properties"] and (default := _default(parameter)) is not None:
             schema["properties"][parameter.name].setdefault("default", default)
     return {
@@ -388,7 +383,7 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
         "description": "\n\n".join([part for part in texts if part and part != _NO_DESCRIPTION]),
         "parameters": schema,
         "validator": adapter.validator,
-        **_passing(call, target, offered, _deps_type(call, target, signature, hints, namespace) if context else None),
+        **signature.passing(),
     }
 
 
@@ -399,12 +394,8 @@ def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> d
         UsageError: If the callable does not accept an argument of the schema, or needs one that the schema does not
             require.
     """
-    target, _ = _find_docstring(call)
-    signature = _signature(call, name)
-    bound = call.keywords if isinstance(call, partial) else {}
-    hints = _hints(call, target, signature, name, {})
-    context = _context(name, signature, hints, bound)
-    kept = [p for p in signature.parameters.values() if p.name != context and p.name not in bound]
+    signature = _Signature(call, name, {})
+    kept = [p for p in signature.offered if p.name not in signature.bound]
     properties, required = schema.get("properties") or {}, schema.get("required") or ()
     names = {p.name for p in kept if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     is_open = any(p.kind is p.VAR_KEYWORD for p in kept)
@@ -418,21 +409,137 @@ def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> d
             f"the callable for function {name!r}: expected a default for {missing[0]!r}, which its schema does not"
             " require"
         )
-    return _passing(call, target, kept, _deps_type(call, target, signature, hints, {}) if context else None)
+    return signature.passing()
 
 
-def _passing(
-    call: Any, target: Any, parameters: list[inspect.Parameter], deps: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """Return the fields of a `Function` that say how to pass arguments.  ``deps`` is None without a context."""
-    return {
-        "is_async": inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call),
-        "takes_context": deps is not None,
-        "positional": tuple([(p.name, p.default) for p in parameters if p.kind is p.POSITIONAL_ONLY]),
-        "deps_type": "",
-        "deps_class": None,
-        **(deps or {}),
-    }
+def deps_of_second(call: Callable[..., Any]) -> dict[str, Any]:
+    """Return the `Function` fields that describe the deps type of a state's function, or {} if it declares none."""
+    signature = _Signature(call, str(getattr(call, "__name__", call)), {})
+    parameter = [*signature.parameters.values()][1]
+    hint = signature.evaluated(signature.without_deps(parameter))
+    return signature.deps_fields(parameter, hint) if _is_context(hint) else {}
+
+
+class _Signature:
+    """The signature of a callable, whose annotations are resolved where it was defined."""
+
+    def __init__(self, call: Any, name: str, namespace: Mapping[str, Any]) -> None:
+        self._call, self._name, self._namespace = call, name, namespace
+        self._target, self.docstring = _find_docstring(call)
+        self.bound = call.keywords if isinstance(call, partial) else {}  # not offered to a model
+        try:
+            self.parameters = inspect.signature(call).parameters
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                f"the signature of function {name!r} cannot be read; wrap it in a function with named parameters"
+            ) from error
+        module = sys.modules.get(getattr(call, "__module__", None) or "")
+        self._scope = getattr(inspect.unwrap(self._target), "__globals__", None) or vars(module or SimpleNamespace())
+
+    def evaluated(self, annotation: Any) -> Any:
+        """Return a resolved annotation, or None if it names something that does not exist at run time."""
+        try:
+            return self._resolved({"it": annotation})["it"]
+        except _UNRESOLVABLE:
+            return None
+
+    def _resolved(self, annotations: dict[str, Any]) -> dict[str, Any]:
+        holder = SimpleNamespace(__annotations__=annotations)
+        return get_type_hints(holder, self._scope, dict(self._namespace), include_extras=True)
+
+    def without_deps(self, parameter: inspect.Parameter) -> Any:
+        """Return `Context` for a text such as "Context[Shop]", since `Shop` is often known to type checkers only."""
+        head, bracket, _ = parameter.annotation.partition("[") if isinstance(parameter.annotation, str) else ("",) * 3
+        return Context if bracket and _is_context(self.evaluated(head)) else parameter.annotation
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        annotated = [p for p in self.parameters.values() if p.annotation is not p.empty]
+        annotations = {p.name: p.annotation for p in annotated}
+        annotations |= {p.name: self.without_deps(p) for p in annotated[:1]}
+        try:
+            return self._resolved(annotations)
+        except _UNRESOLVABLE as error:
+            raise UsageError(f"an annotation of function {self._name!r} cannot be resolved: {error}") from error
+
+    @cached_property
+    def _context(self) -> inspect.Parameter | None:
+        """The parameter that takes the context, which no model sees."""
+        context = None
+        for index, (key, parameter) in enumerate(self.parameters.items()):
+            is_bare = index == 0 and parameter.annotation is parameter.empty
+            owner = getattr(self._call, "__qualname__", "").rpartition(".")[0]
+            if is_bare and key == "self" and owner and not owner.endswith("<locals>"):
+                remedy = f"pass Function.of(an_object.{self._name})"
+                raise UsageError(f"function {self._name!r} is a method without its object; {remedy}")
+            if is_bare and key in _CONTEXT_NAMES and key not in self.bound:
+                raise UsageError(
+                    f"parameter {key!r} of function {self._name!r}: expected an annotation, got none; annotate it with"
+                    " Context, or with the type of an argument that the model gives"
+                )
+            if key in self.bound or not _mentions_context(self._hints.get(key)):
+                continue
+            by_position = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+            if index > 0 or not by_position or not _is_context(self._hints[key]):
+                raise UsageError(
+                    f"parameter {key!r} of function {self._name!r}: expected the Context as the first parameter, by"
+                    " position; move it there, annotated Context or Context[…]"
+                )
+            context = parameter
+        return context
+
+    @property
+    def offered(self) -> list[inspect.Parameter]:
+        """The parameters without the context."""
+        return [p for p in self.parameters.values() if p is not self._context]
+
+    def passing(self) -> dict[str, Any]:
+        """Return the `Function` fields that say how to pass arguments."""
+        context = self._context
+        return {
+            "is_async": any(map(inspect.iscoroutinefunction, (self._target, self._call))),
+            "takes_context": context is not None,
+            "positional": tuple([(p.name, p.default) for p in self.offered if p.kind is p.POSITIONAL_ONLY]),
+            "deps_type": "",
+            "deps_class": None,
+            **({} if context is None else self.deps_fields(context, self._hints[context.name])),
+        }
+
+    def deps_fields(self, context: inspect.Parameter, hint: Any) -> dict[str, Any]:
+        """Return the `Function` fields for the deps type in the context's annotation, or {} if deps may be None."""
+        hint = _plain(hint)
+        if not get_args(hint) and isinstance(context.annotation, str):  # see `without_deps`
+            name = context.annotation.partition("[")[2].rpartition("]")[0]
+            if not name or (found := self.evaluated(name)) is None:  # defined for type checkers only
+                return {} if not name or _MAY_BE_NONE.search(name) else {"deps_type": name}
+        else:
+            found = next((inner for inner in get_args(hint) if not _may_be_none(inner)), None)
+            name = getattr(found, "__name__", str(found))
+        if _may_be_none(found):
+            return {}
+        is_class = isinstance(found, type) and get_origin(found) is None
+        return {"deps_type": name, "deps_class": found if is_class else None}
+
+    def arguments_type(self, documented: Mapping[str, str | None]) -> Any:
+        """Return a TypedDict of the arguments that a model gives, with these descriptions."""
+        from pydantic import BeforeValidator, ConfigDict, with_config
+
+        fields: dict[str, Any] = {}
+        is_open = False
+        for parameter in self.offered:
+            key = parameter.name
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                raise UsageError(
+                    f"function {self._name!r}: expected parameters that have names, since a model gives arguments by"
+                    f" name, got '*{key}'"
+                )
+            if parameter.kind is parameter.VAR_KEYWORD:
+                is_open = True
+                fields |= dict.fromkeys(self.bound, NotRequired[Annotated[Any, BeforeValidator(_refuse)]])
+            elif key not in self.bound:
+                fields[key] = _field(parameter, self._hints.get(key, Any), documented.get(key))
+        configured = with_config(ConfigDict(extra="allow" if is_open else "forbid", allow_inf_nan=False))
+        return configured(cast("Any", typing_extensions.TypedDict)(self._name, fields))
 
 
 def _described(match: re.Match[str]) -> str:
@@ -455,70 +562,18 @@ def _find_docstring(call: Callable[..., Any]) -> tuple[Any, str]:
     return method, inspect.cleandoc(method.__doc__ or type(target).__doc__ or "")
 
 
-def _signature(call: Callable[..., Any], name: str) -> inspect.Signature:
-    try:
-        signature = inspect.signature(call)
-    except (TypeError, ValueError) as error:
-        raise UsageError(
-            f"the signature of function {name!r} cannot be read; wrap it in a function with named parameters"
-        ) from error
-    first = next(iter(signature.parameters.values()), None)
-    owner = getattr(call, "__qualname__", "").rpartition(".")[0]
-    if first and first.name == "self" and first.annotation is first.empty and owner and not owner.endswith("<locals>"):
-        raise UsageError(f"function {name!r} is a method without its object; pass Function.of(an_object.{name})")
-    return signature
+def _plain(hint: Any) -> Any:
+    """Return a type without its name as an alias and without its notes."""
+    hint = getattr(hint, "__value__", hint)
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
-def _hints(
-    call: Any, target: Any, signature: inspect.Signature, name: str, namespace: Mapping[str, Any]
-) -> dict[str, Any]:
-    annotations = {key: p.annotation for key, p in signature.parameters.items() if p.annotation is not p.empty}
-    scope = _scope(call, target)
-    for key in [key for key in signature.parameters if key in annotations][:1]:
-        head, bracket, _ = annotations[key].partition("[") if isinstance(annotations[key], str) else ("", "", "")
-        if bracket and _is_context(_evaluated({key: head}, scope, namespace).get(key)):
-            annotations[key] = Context  # the type of its deps is often known to type checkers only
-    try:
-        return _resolved(annotations, scope, namespace)
-    except _UNRESOLVABLE as error:
-        raise UsageError(f"an annotation of function {name!r} cannot be resolved: {error}") from error
+def _is_context(hint: Any) -> bool:
+    return Context in (_plain(hint), get_origin(_plain(hint)))
 
 
-def _scope(call: Any, target: Any) -> dict[str, Any]:
-    module = sys.modules.get(getattr(call, "__module__", None) or "")
-    return getattr(inspect.unwrap(target), "__globals__", None) or vars(module or SimpleNamespace())
-
-
-def _deps_type(
-    call: Any, target: Any, signature: inspect.Signature, hints: Mapping[str, Any], namespace: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the `Function` fields for the deps type in the context's annotation, or {} if deps may be None."""
-    key, parameter = next((key, p) for key, p in signature.parameters.items() if _is_context(hints.get(key)))
-    hint = getattr(hints[key], "__value__", hints[key])
-    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-    if not get_args(hint) and isinstance(parameter.annotation, str):  # `_hints` omitted it
-        inner = parameter.annotation.partition("[")[2].rpartition("]")[0]
-        resolved = _evaluated({key: inner}, _scope(call, target), namespace) if inner else {key: None}
-        if key not in resolved:  # defined for type checkers only
-            return {} if _MAY_BE_NONE.search(inner) else {"deps_type": inner}
-        return {} if _may_be_none(resolved[key]) else _type_fields(inner, resolved[key])
-    found = [arg for arg in get_args(hint) if not _may_be_none(arg)]
-    return _type_fields(getattr(found[0], "__name__", str(found[0])), found[0]) if found else {}
-
-
-def deps_of_second(call: Callable[..., Any]) -> dict[str, Any]:
-    """Return the `Function` fields that describe the deps type of a state's function, or {} if it declares none."""
-    target, signature = _find_docstring(call)[0], inspect.signature(call)
-    parameter = [*signature.parameters.values()][1]
-    annotation, scope = parameter.annotation, _scope(call, target)
-    hints = _evaluated({parameter.name: annotation}, scope, {})
-    if not hints and isinstance(annotation, str):  # the type of its deps is known to type checkers only
-        hints = _evaluated({parameter.name: annotation.partition("[")[0]}, scope, {})
-    return _deps_type(call, target, signature, hints, {}) if _is_context(hints.get(parameter.name)) else {}
-
-
-def _type_fields(name: str, hint: Any) -> dict[str, Any]:
-    return {"deps_type": name, "deps_class": hint if isinstance(hint, type) and get_origin(hint) is None else None}
+def _mentions_context(hint: Any) -> bool:
+    return _is_context(hint) or any(_mentions_context(inner) for inner in get_args(hint))
 
 
 def _may_be_none(hint: Any) -> bool:
@@ -526,77 +581,8 @@ def _may_be_none(hint: Any) -> bool:
     return hint in (None, type(None), Any, object) or isinstance(hint, TypeVar) or type(None) in get_args(hint)
 
 
-def _resolved(annotations: dict[str, Any], scope: dict[str, Any], namespace: Mapping[str, Any]) -> dict[str, Any]:
-    return get_type_hints(SimpleNamespace(__annotations__=annotations), scope, dict(namespace), include_extras=True)
-
-
-def _evaluated(annotations: dict[str, Any], scope: dict[str, Any], namespace: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        return _resolved(annotations, scope, namespace)
-    except _UNRESOLVABLE:
-        return {}
-
-
-def _is_context(hint: Any) -> bool:
-    hint = getattr(hint, "__value__", hint)  # of a named alias
-    if get_origin(hint) is Annotated:
-        hint = get_args(hint)[0]
-    return hint is Context or get_origin(hint) is Context
-
-
-def _mentions_context(hint: Any) -> bool:
-    return _is_context(hint) or any(_mentions_context(inner) for inner in get_args(hint))
-
-
-def _context(name: str, signature: inspect.Signature, hints: Mapping[str, Any], bound: Mapping[str, Any]) -> str | None:
-    context = None
-    for index, (key, parameter) in enumerate(signature.parameters.items()):
-        if index == 0 and key in _CONTEXT_NAMES and parameter.annotation is parameter.empty and key not in bound:
-            raise UsageError(
-                f"parameter {key!r} of function {name!r}: expected an annotation, got none; annotate it with"
-                " Context, or with the type of an argument that the model gives"
-            )
-        if key in bound or not _mentions_context(hints.get(key)):
-            continue
-        by_position = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        if index > 0 or not by_position or not _is_context(hints[key]):
-            raise UsageError(
-                f"parameter {key!r} of function {name!r}: expected the Context as the first parameter, by position;"
-                " move it there, annotated Context or Context[…]"
-            )
-        context = key
-    return context
-
-
 def _refuse(value: Any) -> Any:
     raise ValueError("it is already given")
-
-
-def _arguments_type(
-    name: str,
-    parameters: list[inspect.Parameter],
-    hints: Mapping[str, Any],
-    documented: Mapping[str, str | None],
-    bound: Mapping[str, Any],
-) -> Any:
-    from pydantic import BeforeValidator, ConfigDict, with_config
-
-    fields: dict[str, Any] = {}
-    is_open = False
-    for parameter in parameters:
-        key = parameter.name
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            raise UsageError(
-                f"function {name!r}: expected parameters that have names, since a model gives arguments by name, got"
-                f" '*{key}'"
-            )
-        if parameter.kind is parameter.VAR_KEYWORD:
-            is_open = True
-            fields |= dict.fromkeys(bound, NotRequired[Annotated[Any, BeforeValidator(_refuse)]])
-        elif key not in bound:
-            fields[key] = _field(parameter, hints.get(key, Any), documented.get(key))
-    configured = with_config(ConfigDict(extra="allow" if is_open else "forbid", allow_inf_nan=False))
-    return configured(cast("Any", typing_extensions.TypedDict)(name, fields))
 
 
 def _field(parameter: inspect.Parameter, hint: Any, description: str | None) -> Any:
