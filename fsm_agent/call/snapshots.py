@@ -302,14 +302,15 @@ def without_earlier(dialog: Vector[Message], earlier: range) -> Vector[Message]:
 def snapshot_in_run(call: AgentCall, left_out: range) -> str:
     """Return a snapshot of a call for its run, without this range of messages from the beginning of its dialog.
 
-    If the run is lasting, each outcome in the record was read back when it was written to the journal, so the snapshot
-    is not read back.
+    If the run is lasting, each outcome in the record was read back when it was written to the journal.  So only a record
+    that may hold infinite log probabilities, for which JSON has no form, is read back here.
     """
     record = call.record
     if left_out:
         kept = without_earlier(record.dialog, left_out)
         record = record.changed(dialog=kept, seeded_with=record.seeded_with - len(left_out))
-    if call.journal is not None and call.journal.is_lasting:
+    may_hold_infinity = record.children or record.successor or (record.reply and record.reply.logprobs)
+    if call.journal is not None and call.journal.is_lasting and not may_hold_infinity:
         return quick_json(_document(call, record))
     return _written(call, record)
 
