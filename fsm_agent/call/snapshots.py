@@ -302,8 +302,8 @@ def without_earlier(dialog: Vector[Message], earlier: range) -> Vector[Message]:
 def snapshot_in_run(call: AgentCall, left_out: range) -> str:
     """Return a snapshot of a call for its run, without this range of messages from the beginning of its dialog.
 
-    If the run is lasting, each outcome in the record was read back when it was written to the journal.  So only a record
-    that may hold infinite log probabilities, for which JSON has no form, is read back here.
+    If the run is lasting, each outcome in the record was read back when it was written to the journal.  So the snapshot
+    is only read back if the record may hold infinite log probabilities, for which JSON has no form.
     """
     record = call.record
     if left_out:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import threading
 from collections import Counter
 from contextlib import closing, suppress
@@ -31,7 +32,7 @@ from support.kept_runs import (
 )
 from support.nested_process import Solo, Team, TeamRecord
 
-from fsm_agent.agents import Agent
+from fsm_agent.agents import Agent, handoff
 from fsm_agent.call import (
     AgentCall,
     Approved,
@@ -51,7 +52,7 @@ from fsm_agent.call import (
 )
 from fsm_agent.errors import Overloaded
 from fsm_agent.functions import function
-from fsm_agent.messages import Done, FunctionCall, FunctionStarted, Message, Stepped, Suspended
+from fsm_agent.messages import Done, FunctionCall, FunctionStarted, Message, Reply, Stepped, Suspended, TokenLogprob
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import Environment
 from fsm_agent.store import AlreadyAnswered, LeaseLost, MemoryStore, NotAsked, Runs, SqliteStore
@@ -564,3 +565,15 @@ def test_a_round_writes_as_much_late_in_a_call_as_early(tmp_path: Path) -> None:
         early, late = sum(store.sizes[8:20]), sum(store.sizes[36:48])
         assert early * 0.9 <= late <= early * 1.1
         assert (store.snapshots, store.renewals) == (1, 0)
+
+
+@pytest.mark.parametrize("is_taken_over", [False, True])
+def test_a_probability_of_zero_is_in_the_snapshot(tmp_path: Path, is_taken_over: bool):
+    """Its logarithm is minus infinity, for which JSON has no form."""
+    reply = Reply(message=Message.of("assistant", "Hi."), logprobs=(TokenLogprob("Hi.", -math.inf),))
+    agent = Agent(Script(reply), name="clerk", store=tmp_path / "runs.db")
+    if is_taken_over:
+        clerk = Agent(Script(reply), name="clerk")
+        script = Script(function_call("transfer_to_clerk"))
+        agent = Agent(script, name="desk", functions=[handoff(clerk)], store=tmp_path / "runs.db")
+    assert agent.call("Hello", run_id="r1").record == agent.runs.resume("r1").record
