@@ -18,7 +18,14 @@ from fsm_agent.messages.events import (
 )
 from fsm_agent.messages.message import FunctionCall, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import Finish, Reply, Usage
-from fsm_agent.providers.content import arguments_object, citations, first_count, object_at, text_or_none
+from fsm_agent.providers.content import (
+    arguments_object,
+    citations,
+    first_count,
+    object_at,
+    streamed_arguments,
+    text_or_none,
+)
 from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.sse import ArrivingText
 
@@ -88,7 +95,9 @@ class _Block:
             yield Opaque(wire=WIRE, data={ADDS_TO: kind, **beside})
         if kind == "tool_use":
             id = text_or_none(block.get("id"))
-            call = FunctionCall(name=block["name"], arguments_json=str(self.arguments), provider_id=id)
+            call = FunctionCall(
+                name=block["name"], arguments_json=streamed_arguments(str(self.arguments)), provider_id=id
+            )
             yield as_action(call) if block.get(TOOLSET) == COMPUTER else call
         elif kind == "thinking":
             yield Reasoning(text=text_or_none(block.get("thinking")) or "")
@@ -105,7 +114,6 @@ class AnthropicDecoder(Decoder):
         self._finish_raw: str | None = None
         self._refusal: str | None = None
         self._container: str | None = None
-        self._counts: dict[str, Any] = {}
         self._blocks: list[_Block] = []
         self._by_index: dict[int, _Block] = {}
         self._calls = 0
@@ -128,7 +136,7 @@ class AnthropicDecoder(Decoder):
                     self._end(block)
             case "message_delta":
                 self._take_state(event.get("delta"))
-                self._take_usage(event.get("usage"))
+                self.take_usage(event.get("usage"), _usage)
             case "message_stop":
                 self._end_all()
             case "message":
@@ -179,7 +187,7 @@ class AnthropicDecoder(Decoder):
         self.model = text_or_none(message.get("model")) or self.model
         self.response_id = text_or_none(message.get("id")) or self.response_id
         self._take_state(message)
-        self._take_usage(message.get("usage"))
+        self.take_usage(message.get("usage"), _usage)
         content = message.get("content")
         for index, block in enumerate(content if isinstance(content, list) else ()):
             self._begin(index, block)
@@ -193,17 +201,6 @@ class AnthropicDecoder(Decoder):
             self._refusal = text_or_none(details.get("explanation")) or self._refusal
         if isinstance(container := state.get("container"), dict):
             self._container = text_or_none(container.get("id")) or self._container
-
-    def _take_usage(self, usage: Any) -> None:
-        """Keep the largest value of each count, because streams may repeat a count, sometimes as 0."""
-        if isinstance(usage, dict):
-            for key, value in usage.items():
-                known = self._counts.get(key)
-                is_less = type(known) is int and type(value) is int and value < known
-                if value is not None and not is_less:
-                    self._counts[key] = value
-            if (counted := _usage(self._counts)) != self.usage:
-                self.usage = counted
 
     def _begin(self, index: Any, data: Any) -> _Block | None:
         if not isinstance(data, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -257,6 +258,40 @@ def _keys(part: FunctionCall | FunctionResult) -> list[tuple[str, str]]:
     """Return the keys that match a call and its result, the most reliable first."""
     shared = call_id(part)
     return [(shared, part.id), (shared, ""), ("", part.id)] if part.id else [(shared, "")]
+
+
+_DECODER = json.JSONDecoder(strict=False)
+
+
+def streamed_arguments(text: str) -> str:
+    """Return the joined pieces of a call's arguments without what some gateways put around them.
+
+    That is a placeholder, such as ``null`` or an empty object, or the same object once more.
+    """
+    if not text:
+        return text
+    try:
+        pydantic_core.from_json(text)
+    except ValueError:
+        return _only_object(text) or text
+    return text
+
+
+def _only_object(row: str) -> str | None:
+    """Return the text of the only object with values in a row of JSON documents, or None if there is anything else."""
+    found: tuple[Any, str] | None = None
+    at = 0
+    try:
+        while (at := next((n for n in range(at, len(row)) if not row[n].isspace()), len(row))) < len(row):
+            value, end = _DECODER.raw_decode(row, at)
+            if value not in (None, {}, ""):
+                if not isinstance(value, dict) or (found and value != found[0]):
+                    return None
+                found = found or (value, row[at:end])
+            at = end
+    except (ValueError, RecursionError):  # not a row of documents
+        return None
+    return found[1] if found else "{}"
 
 
 def arguments_object(text: str) -> dict[str, Any]:

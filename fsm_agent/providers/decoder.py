@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -50,6 +50,7 @@ class Decoder(ABC):
         self.headers = headers
         self._events = EventStream()
         self._told = self.usage  # the usage reported last
+        self._counts: Mapping[str, Any] = {}  # as the service names them
         self._is_done = False
         self._has_no_more = False
         self._has_halves = False
@@ -115,6 +116,16 @@ class Decoder(ABC):
     def bad_reply(self, problem: str, body: bytes = b"") -> BadReply:
         """Return the error for a response that has no readable reply.  The error shows how ``body`` begins."""
         return unreadable(problem, self.headers, body)
+
+    def take_usage(self, counts: Any, usage_of: Callable[[Mapping[str, Any]], Usage]) -> None:
+        """Read the service's newest counts, if there are any, and make the `usage` of all counts so far.
+
+        A later report may lack a count, or repeat it as 0.
+        """
+        if type(counts) is dict and counts:
+            self._counts = _newest(self._counts, counts)
+            if (usage := usage_of(self._counts)) != self.usage:
+                self.usage = usage
 
     @property
     def is_done(self) -> bool:
@@ -222,6 +233,16 @@ class Decoder(ABC):
     def _keep_halves(self, value: Any) -> Any:
         self._has_halves = True
         return with_halves(value)
+
+
+def _newest(before: Mapping[str, Any], counts: Mapping[str, Any]) -> Mapping[str, Any]:
+    merged = {**before}
+    for key, value in counts.items():
+        known = before.get(key)
+        newest = _newest(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+        if newest or not known:
+            merged[key] = newest
+    return merged
 
 
 def _json_or_text(data: bytes) -> Any:

@@ -18,7 +18,7 @@ from fsm_agent.messages.events import (
     TextDelta,
 )
 from fsm_agent.messages.message import FunctionCall, Opaque, Part, Reasoning, Text
-from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
+from fsm_agent.messages.reply import Finish, Reply, TokenLogprob, Usage
 from fsm_agent.providers.content import cited, first_count, grounding, likely_token, text_or_none
 from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.failures import no_object, picture_alone
@@ -214,9 +214,7 @@ class GeminiDecoder(Decoder):
             raise self.reported_error(document)
         self.model = self.model or text_or_none(document.get("modelVersion"))
         self.response_id = self.response_id or text_or_none(document.get("responseId"))
-        usage = _usage(document.get("usageMetadata"))
-        if usage not in (UNUSED, self.usage):  # each report covers the whole reply, so the newest counts
-            self.usage = usage
+        self.take_usage(document.get("usageMetadata"), _usage)
         if isinstance(feedback, dict):
             self._block_reason = text_or_none(feedback.get("blockReason")) or self._block_reason
             self.is_ended = self.is_ended or self._block_reason is not None
@@ -359,10 +357,8 @@ def _logprobs(logprobs: Mapping[str, Any]) -> Iterable[TokenLogprob]:
         yield TokenLogprob(*likely, tuple([other for other in others if other is not None]))
 
 
-def _usage(usage: Any) -> Usage:
+def _usage(usage: Mapping[str, Any]) -> Usage:
     """Return the counts.  Results of server tools count as input, and reasoning counts as output."""
-    if not isinstance(usage, dict):
-        return Usage()
     thoughts = first_count(usage.get("thoughtsTokenCount"))
     counts = Usage(
         input_tokens=first_count(usage.get("promptTokenCount")),

@@ -23,6 +23,7 @@ from fsm_agent.providers.content import (
     cited,
     first_count,
     object_at,
+    streamed_arguments,
     text_or_none,
     token_logprobs,
 )
@@ -160,7 +161,8 @@ class ArrivingCalls:
         for call in self._calls:
             if call.beside:
                 yield Opaque(wire=WIRE, data=call.beside)
-            yield FunctionCall(name=call.name, arguments_json=str(call.arguments), provider_id=call.id or None)
+            arguments = streamed_arguments(str(call.arguments))
+            yield FunctionCall(name=call.name, arguments_json=arguments, provider_id=call.id or None)
 
     def end(self) -> list[Delta]:
         return [delta for call in self._calls for delta in _complete_call(call)]
@@ -282,8 +284,7 @@ class ChatDecoder(Decoder):
             self.model = text_or_none(document.get("model"))
         if self.response_id is None:
             self.response_id = text_or_none(document.get("id"))
-        if (usage := document.get("usage")) and type(usage) is dict:
-            self._take_usage(usage)
+        self.take_usage(document.get("usage"), _usage)
         if type(choices) is list:
             for choice in choices:
                 if type(choice) is dict:
@@ -294,13 +295,8 @@ class ChatDecoder(Decoder):
         if document.get("error") or (choices is None and _is_flat_error(document)):
             raise self.reported_error(document)
         self._sources = document.get("search_results") or document.get("citations") or self._sources  # Perplexity, xAI
-        if isinstance(groq := document.get("x_groq"), dict) and (usage := groq.get("usage")) and type(usage) is dict:
-            self._take_usage(usage)
-
-    def _take_usage(self, usage: Mapping[str, Any]) -> None:
-        """Keep the newest usage, because the counts in some streams grow."""
-        if (counted := _usage(usage)) not in (UNUSED, self.usage):
-            self.usage = counted
+        if isinstance(groq := document.get("x_groq"), dict):
+            self.take_usage(groq.get("usage"), _usage)
 
     def close(self, *, is_cut: bool) -> list[Delta]:
         self._deltas = []

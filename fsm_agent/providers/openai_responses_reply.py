@@ -29,7 +29,7 @@ from fsm_agent.messages.message import (
     Reasoning,
     Text,
 )
-from fsm_agent.messages.reply import UNUSED, Finish, Reply, Usage
+from fsm_agent.messages.reply import Finish, Reply, Usage
 from fsm_agent.providers.content import (
     as_text,
     citations,
@@ -333,9 +333,7 @@ class ResponsesDecoder(Decoder):
     def _take_head(self, response: Mapping[str, Any]) -> None:
         self.model = text_or_none(response.get("model")) or self.model
         self.response_id = text_or_none(response.get("id")) or self.response_id
-        usage = response.get("usage")
-        if isinstance(usage, dict) and (counted := _usage(usage)) not in (UNUSED, self.usage):
-            self.usage = counted
+        self.take_usage(response.get("usage"), _usage)
 
     def _end(self, response: Mapping[str, Any], status: str) -> None:
         status = text_or_none(response.get("status")) or status

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import FunctionCall, Message, Reply, Settings
+from fsm_agent import FunctionCall, Message, Reply, Settings, Usage
 from fsm_agent.call import Request
 from fsm_agent.errors import BadReply
 from fsm_agent.messages import Delta, FunctionResult, Reasoning, ReasoningDelta, Text, TextDelta
@@ -61,12 +61,33 @@ class TestArguments:
             (piece("{}", id="c", function={"name": "add"}), *PIECES),  # Bedrock behind chat completions
             (piece({}, id="c", function={"name": "add"}), *PIECES),
             (FIRST, *PIECES, piece('{"a": 1, "b": 2}')),  # GLM
+            (FIRST, *PIECES, piece('{"a":1,"b":2}')),
+            (FIRST, *PIECES, piece("{}")),
+            (piece("null", id="c", function={"name": "add"}), *PIECES),
+            (piece("{ }\n", id="c", function={"name": "add"}), *PIECES, piece(" null")),
         ],
-        ids=["begun with an empty object", "begun with a parsed one", "repeated as a whole"],
     )
     def test_they_are_taken_once(self, events: tuple[dict[str, Any], ...]) -> None:
         reply, _ = streamed(CHAT, *events, chunk("tool_calls"))
         assert [call.arguments for call in reply.message.function_calls] == [{"a": 1, "b": 2}]
+
+    @pytest.mark.parametrize(
+        "pieces",
+        [["{}", '{"a": 1}'], ['{"a": 1}', "{}"], ['{"a": ', "1}", '{"a":1}'], ["null", '{"a": 1}'], ['{"a": 1}']],
+    )
+    def test_those_in_blocks_are_taken_once(self, pieces: list[str]) -> None:
+        block = {"type": "tool_use", "id": "c", "name": "add", "input": {}}
+        begun = {"type": "content_block_start", "index": 0, "content_block": block}
+        deltas = [{"type": "input_json_delta", "partial_json": text} for text in pieces]
+        events = [{"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas]
+        ended = {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}
+        reply, _ = streamed(ANTHROPIC, begun, *events, ended, {"type": "message_stop"})
+        assert [call.arguments for call in reply.message.function_calls] == [{"a": 1}]
+
+    @pytest.mark.parametrize("text", ['{"a": 1}{"a": 2}', '{"a": 1} x', "[1][1]", '{"a": 1}{"a": ', "1 2"])
+    def test_what_means_two_things_stays_as_it_is(self, text: str) -> None:
+        reply, _ = streamed(CHAT, self.FIRST, piece(text), chunk("tool_calls"))
+        assert [call.arguments_json for call in reply.message.function_calls] == [text]
 
     @pytest.mark.parametrize("text", ["null", " ", "", "\n"])
     def test_none_go_back_as_an_empty_object(self, text: str) -> None:
@@ -179,6 +200,49 @@ class TestThoughtsInTheText:
             assert (one.message.reasoning, one.message.text) == (thought, answer)
         assert "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta)) == thought
         assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == answer
+
+
+class TestUsage:
+    @pytest.mark.parametrize(
+        "later",
+        [
+            {"prompt_tokens": 0, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 0}},
+            {"completion_tokens": 5},
+            {"prompt_tokens": None, "completion_tokens": 5, "prompt_tokens_details": None},
+        ],
+        ids=["zeros", "left out", "null"],
+    )
+    def test_a_later_report_takes_no_count_away(self, later: dict[str, Any]) -> None:
+        first = {"prompt_tokens": 15, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 4}}
+        spelled = {"prompt": "input", "completion": "output"}
+        renamed = [
+            {
+                name.replace(old, new): value
+                for name, value in each.items()
+                for old, new in spelled.items()
+                if old in name
+            }
+            for each in (first, later)
+        ]
+        counts = [
+            {"promptTokenCount": 15, "cachedContentTokenCount": 4, "candidatesTokenCount": 1},
+            {"candidatesTokenCount": 5, "cachedContentTokenCount": 0},
+        ]
+        candidates = [{"content": {"parts": [{"text": "Hi"}]}, "finishReason": "STOP"}]
+        item = {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}
+        for codec, events in (
+            (CHAT, [{**chunk("stop", content="Hi"), "usage": first}, {"choices": [], "usage": later}]),
+            (GEMINI, [{"candidates": candidates, "usageMetadata": each} for each in counts]),
+            (
+                RESPONSES,
+                [
+                    {"type": "response.in_progress", "response": {"usage": renamed[0]}},
+                    {"type": "response.completed", "response": {"output": [item], "usage": renamed[1]}},
+                ],
+            ),
+        ):
+            reply, _ = streamed(codec, *events)
+            assert reply.usage == Usage(input_tokens=15, output_tokens=5, cached_tokens=4)
 
 
 BEGUN = {"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": 15, "cache_read_input_tokens": 4}}}

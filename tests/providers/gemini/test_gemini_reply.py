@@ -183,10 +183,10 @@ def test_usage_is_all_that_was_read_and_written(name: str) -> None:
     assert whole(text("hi"), usageMetadata=raw).usage == usage
 
 
-def test_usage_is_the_newest_that_counts_something() -> None:
+def test_usage_is_the_newest_of_each_count() -> None:
     older, newer, none = {"promptTokenCount": 1, "thoughtsTokenCount": 9}, {"promptTokenCount": 2}, {"trafficType": "X"}
     chunks = [chunk(text("h"), usageMetadata=older), response(usageMetadata=newer), chunk(usageMetadata=none)]
-    assert streamed(sse(*chunks))[0].usage == Usage(input_tokens=2)
+    assert streamed(sse(*chunks))[0].usage == Usage(input_tokens=2, output_tokens=9, reasoning_tokens=9)
 
 
 def test_logprobs_are_read() -> None:
