@@ -7,9 +7,11 @@ restored call shows the same messages.
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil
+from operator import is_
 from typing import Any, NamedTuple
 
 from fsm_agent._internal.structs import quick_json
@@ -22,7 +24,6 @@ from fsm_agent.context.passes import (
     MIN_CHARACTERS,
     AnyPass,
     Memo,
-    Pass,
     applied,
     largest,
     name_of,
@@ -34,7 +35,7 @@ from fsm_agent.context.summary import Summarize, summary_message
 from fsm_agent.context.tokens import ESTIMATE, file_tokens
 from fsm_agent.errors import ErrorReport
 from fsm_agent.messages.events import ContextShortened, ObservationsMasked, Stepped
-from fsm_agent.messages.message import Document, FunctionResult, Image, Message, Part
+from fsm_agent.messages.message import Document, FunctionResult, HistorySummary, Image, Message, Part
 
 _TIGHTENED = 0.8  # the part of a request that may remain after a provider refused it as too long
 _LEAST_FACTOR, _MOST_FACTOR = 0.5, 4.0  # the bounds of the correction of an estimate
@@ -60,6 +61,15 @@ class Shown(NamedTuple):
     use: ContextUse | None = None
 
 
+class _Limits(NamedTuple):
+    """The limits on the tokens of one request."""
+
+    budget: Budget
+    soft: float  # passes are applied above it
+    room: float  # a request with more is not sent
+    hard: float  # room, and the reserve for the reply
+
+
 class View:
     """The views of one agent call.  They depend only on the record and the plan, and the object's state is a cache.
 
@@ -67,36 +77,17 @@ class View:
         warning: A text for the driver to log, or ``""``.
     """
 
-    __slots__ = (
-        "_counted",
-        "_frame",
-        "_is_warned",
-        "_last",
-        "_left_out",
-        "_measured",
-        "_memos",
-        "_reported",
-        "_room",
-        "_seen",
-        "plan",
-        "warning",
-    )
-
     def __init__(self, plan: ContextPlan) -> None:
         self.plan = plan
+        self.warning = ""
         self._is_warned = False
         self._left_out = 0  # rounds that the latest request left out without a summary
-        self.warning = ""
-        self._last: tuple[Vector[Stepped], Request, Shown] | None = None  # valid for this trace
-        self._seen: tuple[int, Message | None] = (0, None)
-        self._reported = (0, 0)
+        self._last: tuple[Vector[Stepped], Shown] | None = None  # valid for this trace
+        self._reported = (0, 0)  # masked results, and tokens saved
         self._measured, self._room = 0, (plan.window or 0) // 4  # of the dialog: messages; characters still allowed
-        self._memos: dict[Any, Memo] = {}
-        self._counted: dict[int, tuple[Message, int, bytes]] = {}
+        self._memos = defaultdict[Any, Memo](Memo)  # by place of the pass
+        self._tokens_of, self._digest_of = Memo(), Memo()
         self._frame: tuple[Any, int] | None = None
-
-    def _forget(self) -> None:
-        self._memos, self._counted = {}, {}
 
     def is_idle(self, record: CallRecord) -> bool:
         """Return whether the next request shows the whole dialog and need not be counted.
@@ -127,46 +118,40 @@ class View:
 
     def show(self, record: CallRecord, request: Request, tail: Sequence[Message] = ()) -> Shown:
         """Return what a request shows."""
-        if self._last is not None and self._last[0] is record.trace:
-            return self._last[2]
-        self._follow(record)
-        shown = self._show(record, request, tail)
-        self._last = (record.trace, request, shown)
-        return shown
-
-    def _follow(self, record: CallRecord) -> None:
-        length, newest = self._seen
-        if len(record.dialog) < length or (length and record.dialog[length - 1] is not newest):
-            self._forget()
-        self._seen = (len(record.dialog), record.dialog[-1] if len(record.dialog) else None)
+        if self._last is None or self._last[0] is not record.trace:
+            self._last = record.trace, self._show(record, request, tail)
+        return self._last[1]
 
     def _show(self, record: CallRecord, request: Request, tail: Sequence[Message]) -> Shown:
-        plan, names = self.plan, list[str]()
-        messages: Sequence[Message] = self._summarized(record)
-        for number, one in enumerate(plan.passes):
+        names = list[str]()
+        messages = self._summarized(record)
+        for number, one in enumerate(self.plan.passes):
             if isinstance(one, Summarize):
                 if (covers := one.messages_due(record)) is not None:
                     most = (self.plan.window or _SOME_WINDOW) * _CHARACTERS // 2
                     return Shown(request, summary=one.effect(record, covers, most))
                 messages = self._without_summary(one, record, messages)
                 continue
-            shown = applied(one, messages, record, self._memo(number, one))
-            if len(shown) != len(messages) or any(new is not old for new, old in zip(shown, messages, strict=True)):
+            shown = applied(one, messages, record, self._memos[number])
+            if len(shown) != len(messages) or not all(map(is_, shown, messages)):
                 names.append(name_of(one))
             messages = shown
-        budget, hard = self._budget(record)
-        if budget is None:
-            return self._sent(record, request, messages, tail, names, None)
-        return self._fit(record, request, messages, tail, budget, hard, names)
+        limits = self._limits(record, request)
+        if limits is None:
+            return self._sent(record, request, (*messages, *tail), names)
+        return self._fit(record, request, messages, tail, limits, names)
 
-    def _budget(self, record: CallRecord) -> tuple[Budget | None, int | None]:
-        budget = self.plan.budget
-        if budget is None:
-            return (None if record.shorten_to is None or self.plan.is_off else Budget()), None
-        hard = budget.hard if budget.hard is not None else self.plan.window
-        if hard is None and record.shorten_to is None:
-            return None, None
-        return budget, hard
+    def _limits(self, record: CallRecord, request: Request) -> _Limits | None:
+        plan, tight, endless = self.plan, record.shorten_to, float("inf")
+        budget = plan.budget or Budget()
+        hard = None if plan.budget is None else plan.window if budget.hard is None else budget.hard
+        if hard is None:  # only a refusal by the provider limits the request
+            if tight is None or (plan.budget is None and plan.is_off):
+                return None
+            return _Limits(budget, tight, endless, endless)
+        reserve = min(request.settings.max_tokens or RESERVE, hard // 4) if budget.reserve is None else budget.reserve
+        soft = min(hard - reserve, hard * 3 // 4 if budget.soft is None else budget.soft)
+        return _Limits(budget, soft if tight is None else min(soft, tight), hard - reserve, hard)
 
     def _fit(
         self,
@@ -174,18 +159,17 @@ class View:
         request: Request,
         messages: Sequence[Message],
         tail: Sequence[Message],
-        budget: Budget,
-        hard: int | None,
+        limits: _Limits,
         kept: list[str],
     ) -> Shown:
+        budget, soft, room, hard = limits
         factor, frame = self._factor(record, budget), self._tokens_beside(request, budget)
 
         def tokens(messages: Sequence[Message], tail: Sequence[Message]) -> float:
             return (frame + self._tokens(messages, budget) + self._tokens(tail, budget)) * factor
 
-        whole, before, tried = messages, tokens(messages, tail), list[str]()
-        count = before
-        soft, room = self._limits(record, request, budget, hard)
+        whole, tried = messages, list[str]()
+        before = count = tokens(messages, tail)
         passes = default_passes() if budget.passes is None else budget.passes
         for number, one in enumerate(passes):
             if count <= soft:
@@ -206,20 +190,17 @@ class View:
                 kept.append(squeezing)
         if budget.passes is None:
             self._note_left_out(record, len(_replies(whole)) - len(_replies(messages)), before, soft, kept)
-        refusal = None
-        if count > room:
-            assert hard is not None
-            refusal = _refusal(_rounded_up(count), hard, int(hard - room), tried)
-        counts = (_rounded_up(before), _rounded_up(count), round(count / factor))
-        return self._sent(record, request, messages, tail, kept, counts, refusal)
+        refusal = _refusal(_rounded_up(count), int(hard), int(room), tried) if count > room else None
+        counts = _rounded_up(before), _rounded_up(count), round(count / factor)
+        return self._sent(record, request, (*messages, *tail), kept, counts, refusal)
 
     def _shorter(
         self, number: int, one: AnyPass, record: CallRecord, messages: Sequence[Message], tail: Sequence[Message]
     ) -> tuple[Sequence[Message], Sequence[Message]]:
         if isinstance(one, Summarize):
             return self._without_summary(one, record, messages), tail
-        shorter = applied(one, messages, record, self._memo(("budget", number), one))
-        return shorter, shorten_answers(one, tail, self._memo(("branch", number), one))
+        shorter = applied(one, messages, record, self._memos["budget", number])
+        return shorter, shorten_answers(one, tail, self._memos["branch", number])
 
     def _squeezed(
         self, messages: Sequence[Message], tail: Sequence[Message], budget: Budget, room: float
@@ -228,7 +209,7 @@ class View:
 
         def at(characters: int) -> tuple[Sequence[Message], Sequence[Message]]:
             one = shorten(characters)
-            return one(messages), shorten_answers(one, tail, {})
+            return one(messages), shorten_answers(one, tail, Memo())
 
         def fits(characters: int) -> bool:
             return sum([self._count(Request(messages=(m,)), budget) for part in at(characters) for m in part]) <= room
@@ -244,42 +225,27 @@ class View:
             )
         self._left_out = count
 
-    def _limits(self, record: CallRecord, request: Request, budget: Budget, hard: int | None) -> tuple[float, float]:
-        if hard is None:
-            assert record.shorten_to is not None
-            return record.shorten_to, float("inf")
-        reserve = budget.reserve
-        if reserve is None:
-            reserve = min(request.settings.max_tokens or RESERVE, hard // 4)
-        room = hard - reserve
-        soft = min(room, hard * 3 // 4 if budget.soft is None else budget.soft)
-        return (soft if record.shorten_to is None else min(soft, record.shorten_to)), room
-
     def _sent(
         self,
         record: CallRecord,
         request: Request,
         messages: Sequence[Message],
-        tail: Sequence[Message],
         passes: list[str],
-        counts: tuple[int, int, int] | None,
+        counts: tuple[int, int, int] | tuple[None, None, None] = (None, None, None),
         refusal: ErrorReport | None = None,
     ) -> Shown:
-        whole = (*messages, *tail) if tail else messages
-        shown = request.changed(messages=whole)
-        before, estimated, counted = counts or (None, None, None)
-        digest = self._digest(whole)
+        before, estimated, counted = counts
         use = ContextUse(
             key=f"{CallModel.prefix}:{record.turn}",
-            messages=len(whole),
+            messages=len(messages),
             before=before,
             estimated=estimated,
             counted=counted,
             passes=tuple(passes),
-            extends=self._extends(record, whole),
-            digest=digest,
+            extends=self._extends(record, messages),
+            digest=self._digest(messages),
         )
-        return Shown(shown, refusal, use=use)
+        return Shown(request.changed(messages=messages), refusal, use=use)
 
     def _extends(self, record: CallRecord, messages: Sequence[Message]) -> bool:
         # An earlier request that was not counted showed the whole dialog.
@@ -294,7 +260,7 @@ class View:
     def _digest(self, messages: Sequence[Message]) -> str:
         digest = hashlib.blake2b(digest_size=8)
         for message in messages:
-            digest.update(self._entry(message)[2])
+            digest.update(self._digest_of.made(message, _digest_of))
         return digest.hexdigest()
 
     # Summaries
@@ -303,17 +269,15 @@ class View:
         summary = record.summary
         if summary is None or not summary.covers:
             return record.dialog
-        memo = self._memos.setdefault("summary", {})
-        covers = summary.covers
-        if memo.get("summary") is not summary:
-            systems, task = system_messages(record.dialog), task_of(record)
-            head, said = list(record.dialog[:systems]), summary_message(summary.text, self._role())
-            if task is not None and any(task is m for m in record.dialog[systems:covers]):
-                head += [task, said]
-            else:
-                head += [said, *questions_cut_off(record.dialog, covers)]
-            memo.update(summary=summary, head=head)
-        return [*memo["head"], *record.dialog[covers:]]
+        head = self._memos["summary"].made(summary, partial(self._summary_head, record))
+        return [*head, *record.dialog[summary.covers :]]
+
+    def _summary_head(self, record: CallRecord, summary: HistorySummary) -> list[Message]:
+        systems, task = system_messages(record.dialog), task_of(record)
+        head, said = list(record.dialog[:systems]), summary_message(summary.text, self._role())
+        if task is not None and any(task is m for m in record.dialog[systems : summary.covers]):
+            return [*head, task, said]
+        return [*head, said, *questions_cut_off(record.dialog, summary.covers)]
 
     def _role(self) -> str:
         passes = (*self.plan.passes, *((self.plan.budget and self.plan.budget.passes) or ()))
@@ -336,21 +300,10 @@ class View:
         return 1.0
 
     def _tokens(self, messages: Sequence[Message], budget: Budget) -> int:
-        total = 0
-        for message in messages:
-            known = self._counted.get(id(message))
-            if known is None or known[0] is not message or known[1] < 0:
-                known = (message, self._count(Request(messages=(message,)), budget), self._entry(message)[2])
-                self._counted[id(message)] = known
-            total += known[1]
-        return total
+        def count(message: Message) -> int:
+            return self._count(Request(messages=(message,)), budget)
 
-    def _entry(self, message: Message) -> tuple[Message, int, bytes]:
-        known = self._counted.get(id(message))
-        if known is None or known[0] is not message:
-            digest = hashlib.blake2b(quick_json(message).encode(), digest_size=8).digest()
-            known = self._counted[id(message)] = (message, -1, digest)
-        return known
+        return sum([self._tokens_of.made(message, count) for message in messages])
 
     def _tokens_beside(self, request: Request, budget: Budget) -> int:
         known = self._frame
@@ -377,7 +330,7 @@ class View:
 
     def use(self, record: CallRecord) -> ContextUse | None:
         """Return what the latest request of a record showed, or None if its tokens were not counted."""
-        return self._last[2].use if self._last is not None and self._last[0] is record.trace else None
+        return self._last[1].use if self._last is not None and self._last[0] is record.trace else None
 
     def tightened(self, record: CallRecord, request: Request) -> int | None:
         """Return the token limit for the next attempt after a request was too long.
@@ -395,25 +348,22 @@ class View:
         if self._last is None or self._last[0] is not record.trace:
             return not self.is_idle(record)  # unknown, so the function may run again
         whole = next((m for m in reversed(record.dialog) if _has_result(m, id)), None)
-        return whole is not None and all(m is not whole for m in reversed(self._last[2].request.messages))
+        return whole is not None and all(m is not whole for m in reversed(self._last[1].request.messages))
 
     def new_events(self) -> list[ObservationsMasked | ContextShortened]:
         """Return the events for newly masked results and for the shortening of the latest request."""
         if self._last is None:
             return []
         events: list[ObservationsMasked | ContextShortened] = []
-        counts = [memo["masked"] for memo in self._memos.values() if "masked" in memo]
-        masked = (sum(count for count, _ in counts), sum(saved for _, saved in counts))
+        memos = self._memos.values()
+        masked = sum([memo.masked for memo in memos]), sum([memo.saved_tokens for memo in memos])
         before, self._reported = self._reported, masked
         if masked[0] > before[0]:
             events.append(ObservationsMasked(masked[0] - before[0], masked[1] - before[1]))
-        use = self._last[2].use
+        use = self._last[1].use
         if use is not None and use.passes and use.before is not None and use.estimated is not None:
             events.append(ContextShortened(use.before, use.estimated, use.passes))
         return events
-
-    def _memo(self, number: Any, one: AnyPass) -> Memo:
-        return self._memos.setdefault((number, one) if isinstance(one, Pass) else number, {})
 
 
 def _summary_due(
@@ -444,6 +394,10 @@ def _summary_due(
     )
 
 
+def _digest_of(message: Message) -> bytes:
+    return hashlib.blake2b(quick_json(message).encode(), digest_size=8).digest()
+
+
 def _replies(messages: Sequence[Message]) -> list[Message]:
     return [message for message in messages if message.role == "assistant"]
 
@@ -456,11 +410,11 @@ def _has_result(message: Message, id: str) -> bool:
     return any(isinstance(part, FunctionResult) and part.id == id for part in message.parts)
 
 
-def _refusal(required: int, hard: int, reserve: int, tried: Sequence[str]) -> ErrorReport:
+def _refusal(required: int, hard: int, room: int, tried: Sequence[str]) -> ErrorReport:
     means = f"after {', '.join(tried)}" if tried else "and no pass could shorten it"
     message = (
-        f"the request was not sent: it needs {required} tokens, and {hard - reserve} of hard={hard} are left after"
-        f" reserve={reserve}, {means}"
+        f"the request was not sent: it needs {required} tokens, and {room} of hard={hard} are left after"
+        f" reserve={hard - room}, {means}"
     )
     return ErrorReport(kind="BudgetExceeded", message=message, required=required, hard=hard, tried=tuple(tried))
 

@@ -7,10 +7,11 @@ must not split a round.  The dialog itself stays whole.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 from math import isnan
-from typing import Any, TypeAlias
+from operator import is_
+from typing import Any, TypeAlias, TypeVar
 
 import pydantic_core
 
@@ -27,7 +28,8 @@ AnyPass: TypeAlias = (
     Callable[[Sequence[Message]], Sequence[Message]] | Callable[[Sequence[Message], CallRecord], Sequence[Message]]
 )
 
-Memo: TypeAlias = dict[Any, Any]  # earlier results of a pass in one call, which only save time
+S = TypeVar("S")
+T = TypeVar("T")
 
 _OURS = "fsm_agent.context."
 
@@ -51,6 +53,27 @@ _ARGUMENTS = 80  # characters of the arguments in a line of `compress`
 _LINE = 200  # characters of the result in a line of `compress`
 
 
+class Memo:
+    """What was made of each message in one call, so that it is made only once.
+
+    Attributes:
+        masked: How many results `mask` has replaced.
+        saved_tokens: How many fewer tokens their notes have.
+    """
+
+    def __init__(self) -> None:
+        self.masked = self.saved_tokens = 0
+        self._made: dict[int, tuple[Any, Any, Any]] = {}
+
+    def made(self, source: S, make: Callable[[S], T], about: Any = None) -> T:
+        """Return what was made of the same object before, or make it.  It is made again if ``about`` has changed."""
+        known = self._made.get(id(source))
+        if known is None or known[0] is not source or known[1] != about:
+            known = self._made[id(source)] = source, about, make(source)
+        made: T = known[2]
+        return made
+
+
 class Pass(Value, frozen=True):
     """A ready-made pass with its options, such as ``keep_last(8)``."""
 
@@ -59,7 +82,7 @@ class Pass(Value, frozen=True):
 
     def __call__(self, messages: Sequence[Message], record: CallRecord | None = None) -> Sequence[Message]:
         """Return the messages to show.  Without a record, the newest user message counts as the task."""
-        return self.apply(messages, record, {}, *self.options)
+        return self.apply(messages, record, Memo(), *self.options)
 
     def __repr__(self) -> str:
         shown = [getattr(option, "__name__", None) or repr(option) for option in self.options]
@@ -106,10 +129,8 @@ def applied(one: AnyPass, messages: Sequence[Message], record: CallRecord | None
     try:
         if isinstance(one, Pass):
             return one.apply(messages, record, memo, *one.options)
-        if "takes_record" not in memo:
-            memo["takes_record"] = takes_record(one)
         run: Callable[..., Any] = one
-        shown = run(list(messages), record) if memo["takes_record"] else run(list(messages))
+        shown = run(list(messages), record) if takes_record(one) else run(list(messages))
     except UsageError:
         raise
     except Exception as error:
@@ -131,7 +152,7 @@ def passes_of(passes: Any, owner: str) -> tuple[AnyPass, ...]:
 def apply_passes(passes: Iterable[AnyPass], messages: Sequence[Message]) -> Sequence[Message]:
     """Apply passes outside a call, from left to right, and return the messages to show."""
     for one in passes:
-        messages = applied(one, messages, None, {})
+        messages = applied(one, messages, None, Memo())
     return messages
 
 
@@ -243,11 +264,7 @@ def _relevant(
     query = "" if task is None else task.text
 
     def value_of(message: Message) -> float:
-        known = memo.get(id(message))
-        if known is None or known[0] is not message or known[2] != query:
-            memo[id(message)] = known = (message, _score(score, query, message), query)
-        value: float = known[1]
-        return value
+        return memo.made(message, lambda message: _score(score, query, message), query)
 
     groups = [range(start, end) for start, end in zip(starts, [*starts[1:], len(messages)], strict=True)]
     best = sorted(groups[-2::-1], key=lambda group: max([value_of(messages[i]) for i in group]), reverse=True)
@@ -289,15 +306,16 @@ def shorten(characters: int = CHARACTERS) -> Pass:
 def _shorten(messages: Sequence[Message], record: CallRecord | None, memo: Memo, characters: int) -> Sequence[Message]:
     def short(message: Message) -> Message:
         parts = tuple([_short_part(part, characters) for part in message.parts])
-        return message if all(map(_is, parts, message.parts)) else message.changed(parts=parts)
+        return message if all(map(is_, parts, message.parts)) else message.changed(parts=parts)
 
-    return each(messages, memo, short)
+    shown = [memo.made(message, short) for message in messages]
+    return messages if all(map(is_, shown, messages)) else shown
 
 
 def _short_part(part: Part, characters: int) -> Part:
     if isinstance(part, FunctionResult):
         files = tuple([_short_file(file, characters) for file in part.attachments])
-        if len(part.text) > characters or not all(map(_is, files, part.attachments)):
+        if len(part.text) > characters or not all(map(is_, files, part.attachments)):
             return part.changed(text=truncated(part.text, characters), attachments=files)
     if isinstance(part, FunctionCall) and len(part.arguments_json) > characters:
         return part.changed(arguments_json=short_arguments(part.arguments_json, characters))
@@ -326,7 +344,7 @@ def shorten_answers(one: AnyPass, branch: Sequence[Message], memo: Memo) -> Sequ
         )
         return message.changed(parts=parts)
 
-    return each(branch, memo, short)
+    return [memo.made(message, short) for message in branch]
 
 
 def short_arguments(arguments_json: str, characters: int) -> str:
@@ -412,16 +430,13 @@ def _once(messages: Sequence[Message], record: CallRecord | None, memo: Memo) ->
             return result
         return result.changed(text=text)
 
-    changed = list(messages)
-    for index, message in enumerate(changed):
-        if message.role == "tool":
-            parts = tuple([noted(part) for part in message.parts])
-            if not all(map(_is, parts, message.parts)):
-                known = memo.get(id(message))
-                if known is None or known[0] is not message or known[1].parts != parts:
-                    memo[id(message)] = known = (message, message.changed(parts=parts))
-                changed[index] = known[1]
-    return changed
+    def shown(message: Message) -> Message:
+        parts = tuple([noted(part) for part in message.parts])
+        if all(map(is_, parts, message.parts)):
+            return message
+        return memo.made(message, lambda message: message.changed(parts=parts), parts)
+
+    return list(map(shown, messages))
 
 
 def mask(keep_rounds: int = 2, min_tokens: int = 500) -> Pass:
@@ -451,50 +466,40 @@ def _mask(
     messages: Sequence[Message], record: CallRecord | None, memo: Memo, keep_rounds: int, min_tokens: int
 ) -> Sequence[Message]:
     released = frozenset(record.released) if record is not None else frozenset[int]()
-    numbers = {id: number for number, id in enumerate(_round_ids(messages, record, memo), 1)}
+    calls: Iterable[Any] = (
+        [call for message in messages for call in message.function_calls] if record is None else record.function_calls
+    )
+    numbers = {id: number for number, id in enumerate(dict.fromkeys([_round_of(call.id) for call in calls]), 1)}
     oldest_kept = len(numbers) + 1 - keep_rounds  # the round that is requested now is one more
-    changed = list(messages)
-    for index, message in enumerate(messages):
-        if message.role != "tool":
-            continue
-        known = memo.get(id(message))
-        if known is None or known[0] is not message:
-            parts = tuple([_masked(part, memo, numbers, oldest_kept, min_tokens, released) for part in message.parts])
-            if all(map(_is, parts, message.parts)):
-                continue
-            memo[id(message)] = known = (message, message.changed(parts=parts))
-        changed[index] = known[1]
-    return changed
+
+    def note_on(part: Part) -> str:
+        """Return the note in place of a result, or "" to show it."""
+        if not isinstance(part, FunctionResult) or part.is_error:
+            return ""
+        number, tokens = numbers.get(_round_of(part.id)), estimated_tokens(part.text)
+        if number is None or tokens <= min_tokens or not (number < oldest_kept or number in released):
+            return ""
+        return MASKED.format(name=part.name, round=number, tokens=tokens)
+
+    def masked(message: Message) -> Message:
+        parts = list(message.parts)
+        for place, part in enumerate(parts):
+            if isinstance(part, FunctionResult) and (note := note_on(part)):
+                memo.masked += 1
+                memo.saved_tokens += estimated_tokens(part.text) - estimated_tokens(note)
+                parts[place] = part.changed(text=note, attachments=())
+        return message.changed(parts=tuple(parts))
+
+    def shown(message: Message) -> Message:
+        notes = list(map(note_on, message.parts))
+        return memo.made(message, masked, notes) if any(notes) else message
+
+    return list(map(shown, messages))
 
 
-def _round_ids(messages: Sequence[Message], record: CallRecord | None, memo: Memo) -> list[str]:
-    if record is None:
-        calls = [call for message in messages for call in message.function_calls]
-        return list(dict.fromkeys([call.id.partition(".")[0] for call in calls]))
-    known: list[str] = memo.setdefault("rounds", [])
-    if memo.get("read", 0) > len(record.function_calls):  # the call was rewound
-        known.clear()
-        memo["read"] = 0
-    for call in record.function_calls[memo.get("read", 0) :]:
-        place = call.id.partition(".")[0]
-        if not known or known[-1] != place:
-            known.append(place)
-    memo["read"] = len(record.function_calls)
-    return known
-
-
-def _masked(
-    part: Part, memo: Memo, numbers: Mapping[str, int], oldest_kept: int, min_tokens: int, released: frozenset[int]
-) -> Part:
-    if not isinstance(part, FunctionResult) or part.is_error:
-        return part
-    number, tokens = numbers.get(part.id.partition(".")[0]), estimated_tokens(part.text)
-    if number is None or tokens <= min_tokens or not (number < oldest_kept or number in released):
-        return part
-    note = MASKED.format(name=part.name, round=number, tokens=tokens)
-    count, saved = memo.get("masked", (0, 0))
-    memo["masked"] = (count + 1, saved + tokens - estimated_tokens(note))
-    return part.changed(text=note, attachments=())
+def _round_of(id: str) -> str:
+    """Return the number of the message that asked for a call, as text."""
+    return id.partition(".")[0]
 
 
 def compress(keep: int = 8) -> Pass:
@@ -532,10 +537,7 @@ def _compress(messages: Sequence[Message], record: CallRecord | None, memo: Memo
         results = index
         while index < len(messages) and messages[index].role == "tool":
             index += 1
-        known = memo.get(id(message))
-        if known is None or known[0] is not message:
-            memo[id(message)] = known = (message, _as_lines(message, messages[results:index]))
-        shown += known[1]
+        shown += memo.made(message, partial(_as_lines, results=messages[results:index]))
     return [*shown, *messages[end:]]
 
 
@@ -548,23 +550,6 @@ def _as_lines(message: Message, results: Sequence[Message]) -> list[Message]:
     said = tuple([part for part in message.parts if not isinstance(part, FunctionCall)])
     own = [message.changed(parts=said)] if message.text else []
     return [*own, Message.of("user", EARLIER + "\n".join(lines))]
-
-
-def each(messages: Sequence[Message], memo: Memo, change: Callable[[Message], Message]) -> Sequence[Message]:
-    """Apply a change to each message.  The same message always gives the same object within a call."""
-    shown: list[Message] = []
-    is_changed = False
-    for message in messages:
-        known = memo.get(id(message))
-        if known is None or known[0] is not message:
-            memo[id(message)] = known = (message, change(message))
-        shown.append(known[1])
-        is_changed |= known[1] is not message
-    return shown if is_changed else messages
-
-
-def _is(one: object, other: object) -> bool:
-    return one is other
 
 
 def check_size(owner: str, name: str, value: Any, least: int = 1) -> None:
