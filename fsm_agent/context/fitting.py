@@ -146,9 +146,7 @@ class View:
         budget = plan.budget or Budget()
         hard = None if plan.budget is None else plan.window if budget.hard is None else budget.hard
         if hard is None:  # only a refusal by the provider limits the request
-            if tight is None or (plan.budget is None and plan.is_off):
-                return None
-            return _Limits(budget, tight, endless, endless)
+            return None if tight is None else _Limits(budget, tight, endless, endless)
         reserve = min(request.settings.max_tokens or RESERVE, hard // 4) if budget.reserve is None else budget.reserve
         soft = min(hard - reserve, hard * 3 // 4 if budget.soft is None else budget.soft)
         return _Limits(budget, soft if tight is None else min(soft, tight), hard - reserve, hard)

@@ -264,7 +264,7 @@ def _relevant(
     query = "" if task is None else task.text
 
     def value_of(message: Message) -> float:
-        return memo.made(message, lambda message: _score(score, query, message), query)
+        return memo.made(message, lambda message: _score(score, query, message))
 
     groups = [range(start, end) for start, end in zip(starts, [*starts[1:], len(messages)], strict=True)]
     best = sorted(groups[-2::-1], key=lambda group: max([value_of(messages[i]) for i in group]), reverse=True)

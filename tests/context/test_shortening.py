@@ -11,8 +11,8 @@ from support.drivers import Driver, anyhow, seed
 from support.long_dialogs import PICTURE, SYSTEM, TASK, asks, dialogs, rounds, told, torn
 from support.views import view
 
-from fsm_agent import Agent, Document, FunctionCall, Limits, Message, Prompt, UsageError, function
-from fsm_agent.context import compress, once, shorten
+from fsm_agent import Agent, Dialog, Document, FunctionCall, Limits, Message, Prompt, UsageError, function
+from fsm_agent.context import compress, keep_last, once, shorten
 from fsm_agent.testing import Script, function_call
 
 LONG = "".join(f"line {n}\n" for n in range(40))
@@ -165,6 +165,22 @@ class TestOnce:
         assert [list(once()(messages[:end])) for end in range(len(messages))] == [
             list(whole[:end]) for end in range(len(messages))
         ]
+
+    def test_a_result_is_shown_again_once_the_earlier_one_is_gone(self):
+        @function
+        def search() -> str:
+            """Search."""
+            return "short"
+
+        both = [part for id in ("9.0", "9.1") for part in asks(id).parts]
+        found = (*told("9.0", LONG).parts, *told("9.1", LONG + "!").parts)
+        dialog = [TASK, *rounds(LONG, LONG + "!"), Message.of("assistant", *both), Message(role="tool", parts=found)]
+        script = Script(*[function_call("search")] * 2, "done")
+        agent = Agent(script, functions=[search], context=[keep_last(3), once()], limits=Limits(rounds=None))
+        agent.call("?", after=Dialog(dialog))
+        for request in script.requests:
+            texts = [part.text for message in request.messages if message.role == "tool" for part in message.parts]
+            assert [sorted(texts).count(text) for text in (LONG, LONG + "!")] == [1, 1], texts
 
 
 class TestCompressed:

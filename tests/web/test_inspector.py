@@ -349,6 +349,13 @@ def test_a_flow_leads_from_its_start_down_to_its_ends(pages):
     assert min(tops.values()) < tops["triage"] < tops["research"] < tops["drafting"] < tops["review"] < tops["sent"]
 
 
+def test_a_state_of_a_flow_says_who_works_in_it(pages):
+    states = drawn(pages, "ticket-8").iterfind("g[@data-state]")
+    notes = {str(state.get("data-state")): state.findtext("text[@class='note']") for state in states}
+    expected = {"research": "agent researcher", "sending": "function, once", "review": "a person", "sent": None}
+    assert expected.items() <= notes.items()
+
+
 def test_what_failed_says_what_was_tried(pages):
     page = pages.page("/run", id="degrees-paris")
     text = " ".join(page.text.split())
