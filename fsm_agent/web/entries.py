@@ -42,13 +42,23 @@ Item = dict[str, Any]  # the values for the template of an entry
 
 def tell_entries(reading: RunHistory, after: int = 0, until: int | None = None) -> list[Item]:
     """Return the items for the entries from ``after + 1`` to ``until``, or to the last one."""
-    teller, undone = EntryView(reading), _undone(reading)
+    names, undone = name_processes(reading), _undone(reading)
+    requested: dict[str, Sequence[FunctionCall]] = {}  # the calls of the last reply, by path
+    tries = Counter[str]()  # consecutive failed requests, by path
     items: list[Item] = []
     for entry in reading.entries[:until]:
-        if entry.n <= after:
-            teller.note(entry)
-        else:
-            items.append({**teller.item(entry), "is_undone": entry.n in undone})
+        if isinstance(entry.outcome, Replied):
+            requested[entry.path] = entry.outcome.reply.message.function_calls
+        if entry.kind in FAILURES:
+            tries[entry.path] += 1
+        elif entry.kind != "slept":
+            del tries[entry.path]
+        if entry.n > after:
+            item = _item(entry, names, is_undone=entry.n in undone)
+            item |= _told(entry, item, reading.seed, requested.get(entry.path, ()), tries[entry.path])
+            if any(item["why"] in text for text in (item["text"], item["note"])):
+                item["why"] = ""
+            items.append(item)
     return items
 
 
@@ -74,130 +84,86 @@ def list_failures(items: Sequence[Item]) -> list[Item]:
     return [item for item in items if item["is_failure"] and not item["is_undone"]]
 
 
-def _item(entry: HistoryEntry, names: dict[str, str]) -> Item:
+def _item(entry: HistoryEntry, names: dict[str, str], *, is_undone: bool) -> Item:
     own = next((move.step for move in entry.moves if move.path == entry.path), None)
     took_s = entry.at_s - entry.since_s if entry.since_s and entry.at_s else 0.0
     steps = [(move.path, names.get(move.path, move.path), move.step.trigger, move.step.to) for move in entry.moves]
-    return {
+    item = {
         "n": entry.n, "key": entry.key, "path": entry.path, "label": names.get(entry.path, entry.path),
-        "kind": entry.kind, "by": entry.by, "at_s": entry.at_s, "took_s": max(0.0, took_s),
+        "kind": entry.kind, "took_s": max(0.0, took_s),
         "share": min(4.0, max(0.0, math.log10(took_s * 10))) if took_s > 0 else 0.0,  # 0.1 s to 1,000 s
-        "state": own.to if own else "", "usage": entry.usage, "fence": entry.line.fence, "steps": steps,
+        "state": own.to if own else "", "usage": entry.usage, "steps": steps,
         "paths": [path for path, *_ in steps], "raw": entry.data, "begun": entry.line.begun, "messages": [],
         "call": None, "text": "", "note": "", "why": shown(entry.why), "who": "", "verdict": "", "role": "event",
-        "is_bad": False, "is_failure": bool(entry.why), "is_undone": False,
+        "is_bad": False, "is_failure": bool(entry.why), "is_undone": is_undone,
     }  # fmt: skip
+    if entry.by or prefix_of(entry.key) in ("ask", "answer"):
+        verdict = _VERDICTS.get(entry.kind, entry.kind)
+        item |= {"role": "person", "who": entry.by or "a person", "verdict": verdict, "is_bad": entry.kind in _BAD}
+    return item
 
 
-class EntryView:
-    """Describes a run's entries, in order."""
-
-    def __init__(self, reading: RunHistory) -> None:
-        self._reading = reading
-        self._names = name_processes(reading)
-        self._requested: dict[str, Sequence[FunctionCall]] = {}  # the calls of the last reply, by path
-        self._tries: dict[str, int] = {}  # the number of consecutive failed requests, by path
-
-    def note(self, entry: HistoryEntry) -> None:
-        """Remember what the descriptions of later entries need."""
-        if isinstance(entry.outcome, Replied):
-            self._requested[entry.path] = entry.outcome.reply.message.function_calls
-        if entry.kind in FAILURES:
-            self._tries[entry.path] = self._tries.get(entry.path, 0) + 1
-        elif entry.kind != "slept":
-            self._tries.pop(entry.path, None)
-
-    def item(self, entry: HistoryEntry) -> Item:
-        self.note(entry)
-        item = _item(entry, self._names)
-        prefix = prefix_of(entry.key)
-        if entry.by or prefix in ("ask", "answer"):
-            item |= {"role": "person", "who": entry.by or "a person", "verdict": _VERDICTS.get(entry.kind, entry.kind)}
-            item["is_bad"] = entry.kind in _BAD
-        tell = _TELLING.get(entry.kind)
-        data = entry.data if isinstance(entry.data, dict) else {}
-        if tell is not None:
-            item |= tell(self, entry, data, item)
-        is_said = any(item["why"] in text for text in (item["text"], item["note"]))
-        return item | {"why": ""} if is_said else item
-
-    def _begun(self, entry: HistoryEntry, data: Item, item: Item) -> Item:
-        if entry.path:
+def _told(  # noqa: C901, PLR0911, PLR0912  # one a kind
+    entry: HistoryEntry, item: Item, seed: Any, calls: Sequence[FunctionCall], tries: int
+) -> Item:
+    """Return what is particular to an entry of this kind."""
+    data = entry.data if isinstance(entry.data, dict) else {}
+    reason = shown(data.get("reason") or "")
+    match entry.kind:
+        case "begun" if entry.path:
             return {"role": "begin"}
-        seed = self._reading.seed if isinstance(self._reading.seed, dict) else {}
-        if "dialog" in seed:
-            return {"role": "begin", "messages": _messages(seed["dialog"])}
-        return {"role": "begin", "text": pretty(seed.get("data"), is_spread=True)}
-
-    def _replied(self, entry: HistoryEntry, data: Item, item: Item) -> Item:
-        if not isinstance(entry.outcome, Replied):
-            return {}
-        return {"role": "assistant", **_reply(item, entry.outcome)}
-
-    def _model_failed(self, entry: HistoryEntry, data: Item, item: Item) -> Item:
-        tries, is_last = self._tries[entry.path], item["state"] == State.FAILED
-        told: Item = {}
-        if isinstance(entry.outcome, ModelFailed):
-            told = _failure(entry.outcome, tries, is_last)
-            if entry.outcome.error.kind == ProgramError.__name__:  # no model has failed
-                told = {"kind": "function_failed", "text": shown(entry.outcome.error.message)}
-        return {"role": "error", "is_failure": True, **told}
-
-    def _decided(self, entry: HistoryEntry, data: Item, item: Item) -> Item:
-        text = pretty(data.get("arguments_json", "")) if entry.kind == "modified" else ""
-        return {"call": self._call(entry), "note": shown(data.get("reason", "")), "text": text}
-
-    def _returned(self, entry: HistoryEntry, data: Item, item: Item) -> Item:
-        text = pretty(data.get("text", ""))
-        if prefix_of(entry.key) == "answer":
-            return {"text": text, "note": f"the answer to {shown(subject_of(entry.key))}"}
-        is_bad = entry.kind == "function_failed" or data.get("is_error") is True
-        role = item["role"] if entry.by else "result"
-        return {"role": role, "text": text, "call": self._call(entry), "is_bad": is_bad, "is_failure": is_bad}
-
-    def _refused(self, entry: HistoryEntry, data: Item, item: Item) -> Item:
-        return {"role": "error", "text": shown(data.get("reason") or data.get("text") or ""), "is_failure": True}
-
-    def _ended(self, entry: HistoryEntry, data: Item, item: Item) -> Item:
-        role = item["role"] if entry.by else "error"
-        return {"role": role, "text": shown(data.get("reason") or ""), "is_failure": entry.kind != "stopped"}
-
-    def _injected(self, entry: HistoryEntry, data: Item, item: Item) -> Item:
-        return {"messages": _messages(data.get("messages"))}
-
-    def _edited(self, entry: HistoryEntry, data: Item, item: Item) -> Item:
-        return {"text": pretty(data.get("data"))}
-
-    def _retried(self, entry: HistoryEntry, data: Item, item: Item) -> Item:
-        return {"note": f"continues from entry {entry.undoes_to}; later entries do not count"}
-
-    def _call(self, entry: HistoryEntry) -> Item:
-        """Return the function call that a key such as ``run:4.0`` refers to."""
-        subject, calls = subject_of(entry.key), self._requested.get(entry.path, ())
-        number = subject.partition(":")[0].rpartition(".")[2]
-        if "." in subject and number.isdecimal() and int(number) < len(calls):
-            call = calls[int(number)]
-            return {"name": shown(call.name), "arguments": pretty(call.arguments_json)}
-        return {"name": shown(subject.partition("#")[0]), "arguments": ""}
+        case "begun":
+            seed = seed if isinstance(seed, dict) else {}
+            if "dialog" in seed:
+                return {"role": "begin", "messages": _messages(seed["dialog"])}
+            return {"role": "begin", "text": pretty(seed.get("data"), is_spread=True)}
+        case "replied" if isinstance(entry.outcome, Replied):
+            return _reply(item, entry.outcome)
+        case "model_failed":
+            failure = entry.outcome if isinstance(entry.outcome, ModelFailed) else None
+            told = {} if failure is None else _failure(failure, tries, item["state"] == State.FAILED)
+            return {"role": "error", "is_failure": True, **told}
+        case "approved" | "denied" | "modified":
+            text = pretty(data.get("arguments_json", "")) if entry.kind == "modified" else ""
+            return {"call": _call(entry, calls), "note": reason, "text": text}
+        case "returned" | "function_failed":
+            text = pretty(data.get("text", ""))
+            if prefix_of(entry.key) == "answer":
+                return {"text": text, "note": f"the answer to {shown(subject_of(entry.key))}"}
+            is_bad = entry.kind == "function_failed" or data.get("is_error") is True
+            role = item["role"] if entry.by else "result"
+            return {"role": role, "text": text, "call": _call(entry, calls), "is_bad": is_bad, "is_failure": is_bad}
+        case "check_refused" | "check_failed":
+            return {"role": "error", "text": reason or shown(data.get("text") or ""), "is_failure": True}
+        case "cancelled" | "stopped" | "expired":
+            role = item["role"] if entry.by else "error"
+            return {"role": role, "text": reason, "is_failure": entry.kind != "stopped"}
+        case "injected":
+            return {"messages": _messages(data.get("messages"))}
+        case "edited":
+            return {"text": pretty(data.get("data"))}
+        case kind if kind == RETRIED:
+            return {"note": f"continues from entry {entry.undoes_to}; later entries do not count"}
+    return {}
 
 
-_TELLING = {
-    "begun": EntryView._begun,
-    "replied": EntryView._replied,
-    "model_failed": EntryView._model_failed,
-    **dict.fromkeys(("approved", "denied", "modified"), EntryView._decided),
-    **dict.fromkeys(("returned", "function_failed"), EntryView._returned),
-    **dict.fromkeys(("check_refused", "check_failed"), EntryView._refused),
-    **dict.fromkeys(("cancelled", "stopped", "expired"), EntryView._ended),
-    "injected": EntryView._injected,
-    "edited": EntryView._edited,
-    RETRIED: EntryView._retried,
-}
+def _call(entry: HistoryEntry, calls: Sequence[FunctionCall]) -> Item:
+    """Return the function call that a key such as ``run:4.0`` refers to, one of those in the last reply."""
+    subject = subject_of(entry.key)
+    number = subject.partition(":")[0].rpartition(".")[2]
+    if "." in subject and number.isdecimal() and int(number) < len(calls):
+        call = calls[int(number)]
+        return {"name": shown(call.name), "arguments": pretty(call.arguments_json)}
+    return {"name": shown(subject.partition("#")[0]), "arguments": ""}
 
 
 def _reply(item: Item, outcome: Replied) -> Item:
     reply = outcome.reply
-    found: Item = {"messages": [_message(reply.message)], "who": shown(reply.model or "model")}
+    found: Item = {
+        "role": "assistant",
+        "messages": [_message(reply.message)],
+        "who": shown(reply.model or "model"),
+    }
     if any(trigger == "parse_failed" for _, _, trigger, _ in item["steps"]):
         found |= {"note": "The answer was refused.", "is_failure": True}
     elif item["why"] and item["state"] != State.FAILED:
@@ -209,6 +175,8 @@ def _reply(item: Item, outcome: Replied) -> Item:
 
 def _failure(outcome: ModelFailed, tries: int, is_last: bool) -> Item:
     error = outcome.error
+    if error.kind == ProgramError.__name__:  # no model has failed
+        return {"kind": "function_failed", "text": shown(error.message)}
     facts = [f"attempt {tries} failed"]
     facts += [f"status {error.status}"] if error.status is not None else []
     facts += [f"code {error.code}"] if error.code else []
@@ -280,15 +248,11 @@ def diff_runs(a: RunHistory, b: RunHistory) -> Comparison:
     """Return how two runs differ, ignoring times, names and digests."""
     where: Divergence = divergence(a, b)
     common = max(len(a.entries), len(b.entries)) if where.n is None else where.n - 1
-    same = _numbered(a, b, max(0, common - MOST_SAME), common)
-    others = list(_align(a, b, common, common + MOST_OTHERS))
+    after = max(0, common - MOST_SAME)
+    rows = list(_align(a, b, after, common + MOST_OTHERS))
+    same, others = rows[: common - after], rows[common - after :]
     more = max(0, max(len(a.entries), len(b.entries)) - common - MOST_OTHERS)
     return Comparison(_as_text(where.beginning), where.n, _as_text(where.entry), common, same, others, more)
-
-
-def _numbered(a: RunHistory, b: RunHistory, after: int, until: int) -> list[Row]:
-    pairs = zip(tell_entries(a, after, until), tell_entries(b, after, until), strict=True)
-    return [Row(one, other, True) for one, other in pairs]
 
 
 def _align(a: RunHistory, b: RunHistory, after: int, until: int) -> Iterator[Row]:
