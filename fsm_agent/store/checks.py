@@ -154,7 +154,7 @@ def check_claim(holder: str, for_s: float, run: str | None, agents: Sequence[str
 
 def check_run(run: str) -> None:
     """Check the name of a run."""
-    if (name := next((name for name in ("run_id", "id") if hasattr(run, name)), "")) and not isinstance(run, str):
+    if not isinstance(run, str) and (name := next((name for name in ("run_id", "id") if hasattr(run, name)), "")):
         raise UsageError(f"the name of a run: expected a string, got a {type(run).__name__}; pass its {name}")
     check_name("the name of a run", run)
 

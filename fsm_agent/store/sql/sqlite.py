@@ -28,7 +28,7 @@ from typing import Any
 from fsm_agent._internal.system import at_fork
 from fsm_agent.errors import UsageError
 from fsm_agent.store import checks
-from fsm_agent.store.errors import StoreError
+from fsm_agent.store.errors import StoreClosed, StoreError
 from fsm_agent.store.leases import LeaseLocks
 from fsm_agent.store.sql import statements as runs
 from fsm_agent.store.sql import tables
@@ -39,6 +39,7 @@ from fsm_agent.store.sql.statements import Sql
 PAGE_BYTES = 1024  # a commit writes whole pages, and an entry has about 300 bytes; with 512, each would need a new page
 BUSY_S = 30.0  # how long a transaction waits for one in another OS process
 IDLE = 8  # how many unused connections stay open
+_FAILURES = (sqlite3.Error, UnicodeDecodeError)  # UnicodeDecodeError when SQLite quotes a damaged file
 _STATEMENTS = 256  # how many prepared statements a connection keeps
 _OLDEST = (3, 37, 0)  # the first SQLite with strict tables
 _OWNERS = stat.S_IRUSR | stat.S_IWUSR
@@ -112,14 +113,16 @@ class SqliteStore(SqlStore):
         self._clock = clock
         self.has_own_clock = clock is not time.time
         with _opening:
-            with self._named():
+            try:
                 self._check_readable() if read_only else self._prepare()
+            except _FAILURES as error:
+                raise _failed(self._path, error) from error
             self._file = _identity(os.stat(self._path))
             self._open()
             _stores.add(self)
 
     def _open(self) -> None:
-        connections = partial(Connections, self._path, self._closed_error, read_only=self._is_read_only)
+        connections = partial(Connections, self._path, self._file, read_only=self._is_read_only)
         self._connections, self._watching = connections(), connections()
         self._unsynced = connections(is_synced=False)
         self._writer = GroupCommit[tuple[Work[Any], bool]](self._commit, self._closed_error)
@@ -168,7 +171,7 @@ class SqliteStore(SqlStore):
         return self._writer.submit((work, True))
 
     def _read(self, work: Work[T]) -> T:
-        with self._connection(self._connections) as connection:
+        with self._connections.one() as connection:
             connection.execute("BEGIN")
             result = work(SqliteSql(connection, self._clock()))
             connection.execute("COMMIT")
@@ -178,7 +181,7 @@ class SqliteStore(SqlStore):
         """Do all work in one transaction, and sync it to the disk if any work requires this; see `GroupCommit`."""
         self._check_writable()
         is_synced = any(is_promise for _, is_promise in works)
-        with self._connection(self._connections if is_synced else self._unsynced) as connection:
+        with (self._connections if is_synced else self._unsynced).one() as connection:
             connection.execute("BEGIN IMMEDIATE")
             c = SqliteSql(connection, self._clock())
             outcomes = [works[0][0](c)] if len(works) == 1 else [self._try(connection, c, work) for work, _ in works]
@@ -189,42 +192,15 @@ class SqliteStore(SqlStore):
         """Do one piece of work in a shared transaction.  If it fails, undo only this piece and return its exception."""
         connection.execute("SAVEPOINT work")
         try:
-            with self._named():
-                return work(c)
+            return work(c)
         except Exception as error:
             if not connection.in_transaction:  # SQLite has rolled back everything, for example because the disk is full
                 raise
             connection.execute("ROLLBACK TO work")
-            return error
+            return _failed(self._path, error) if isinstance(error, _FAILURES) else error
         finally:
             if connection.in_transaction:
                 connection.execute("RELEASE work")
-
-    @contextmanager
-    def _connection(self, connections: Connections) -> Iterator[sqlite3.Connection]:
-        self._check_place()
-        with self._named(), connections.one() as connection:
-            yield connection
-
-    def _check_place(self) -> None:
-        """Raise `StoreError` if the file was deleted, moved or replaced since it was opened."""
-        try:
-            there = _identity(os.stat(self._path))
-        except FileNotFoundError:
-            there = None
-        if there != self._file and not self._connections.is_closed:
-            got = "none" if there is None else "another one"
-            raise StoreError(
-                f"the store {str(self._path)!r}: expected the file that was opened, got {got}; put it back, or open the"
-                " store anew"
-            )
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # UnicodeDecodeError when it quotes a damaged file
-            raise StoreError(f"the store {str(self._path)!r} failed: {error}") from error
 
     # Changes, and holders that die
 
@@ -233,7 +209,7 @@ class SqliteStore(SqlStore):
         return self._read(lambda c: find(c) is not None or bool(self._find_dead(c)))
 
     def _version(self) -> object:
-        with self._connection(self._watching) as connection:
+        with self._watching.one() as connection:
             return connection, connection.execute("PRAGMA data_version").fetchone()
 
     def _instance(self) -> str:
@@ -263,7 +239,7 @@ class SqliteStore(SqlStore):
             StoreError: If the file exists or cannot be written, or the store is damaged.
         """
         checks.check_path(path)
-        with self._connection(self._connections) as connection:
+        with self._connections.one() as connection:
             return _copy(connection, Path(path).absolute())
 
     def close(self) -> None:
@@ -374,15 +350,16 @@ class Connections:
 
     Args:
         path: The file.
-        closed: Returns the error for requests after `close`.
+        file: The identity of the file that was opened.
         read_only: Whether connections only read.
         is_synced: Whether commits wait for the disk.
     """
 
-    def __init__(self, path: Path, closed: Callable[[], Exception], *, read_only: bool, is_synced: bool = True) -> None:
+    def __init__(self, path: Path, file: tuple[int, int], *, read_only: bool, is_synced: bool = True) -> None:
         self._connect = partial(_connect, path, read_only=read_only, is_synced=is_synced)
-        self._closed = closed
-        self._changed = threading.Condition()
+        self._path, self._file = path, file
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._idle: list[sqlite3.Connection] = []
         self._in_use = 0
         self._forks = 0  # forks in progress
@@ -393,30 +370,58 @@ class Connections:
 
     @contextmanager
     def one(self) -> Iterator[sqlite3.Connection]:
-        """Lend a connection, and roll back a transaction that is open at the end."""
-        with self._changed:
+        """Lend a connection, and roll back a transaction that is open at the end.
+
+        Raises:
+            StoreClosed: After `close`.
+            StoreError: If SQLite fails, or the file was deleted, moved or replaced since it was opened.
+        """
+        self._check_place()
+        try:
+            connection = self._take()
+            try:
+                yield connection
+            finally:
+                self._take_back(connection)
+        except _FAILURES as error:
+            raise _failed(self._path, error) from error
+
+    def _check_place(self) -> None:
+        try:
+            there = _identity(os.stat(self._path))
+        except FileNotFoundError:
+            there = None
+        if there != self._file and not self.is_closed:
+            got = "none" if there is None else "another one"
+            raise StoreError(
+                f"the store {str(self._path)!r}: expected the file that was opened, got {got}; put it back, or open the"
+                " store anew"
+            )
+
+    def _take(self) -> sqlite3.Connection:
+        with self._lock:
             while self._forks:
                 self._changed.wait()
             if self.is_closed:
-                raise self._closed()
+                raise StoreClosed(str(self._path))
             self._in_use += 1
-            connection = self._idle.pop() if self._idle else None
+            if self._idle:
+                return self._idle.pop()
         try:
-            if connection is None:
-                connection = self._connect()
-            yield connection
-        finally:
-            self._take_back(connection)
+            return self._connect()
+        except BaseException:
+            self._take_back(None)
+            raise
 
     def close(self) -> None:
         """Close all connections.  A connection in use is closed when it is returned.  Safe to repeat."""
-        with self._changed:
+        with self._lock:
             self.is_closed = True
             _close_all(self._idle)
 
     def before_fork(self) -> None:
         """Wait until all connections are returned, close them, and lend no more until the fork is over."""
-        with self._changed:
+        with self._lock:
             self._forks += 1
             while self._in_use:
                 self._changed.wait()
@@ -424,7 +429,7 @@ class Connections:
 
     def after_fork(self) -> None:
         """Lend connections again, in the parent of a fork."""
-        with self._changed:
+        with self._lock:
             self._forks -= 1
             self._changed.notify_all()
 
@@ -435,7 +440,7 @@ class Connections:
                 connection.rollback()
             is_usable = connection is not None
         finally:
-            with self._changed:
+            with self._lock:
                 if connection is not None:
                     if is_usable and not self.is_closed and not self._forks and len(self._idle) < IDLE:
                         self._idle.append(connection)
@@ -500,6 +505,10 @@ def _create(path: Path) -> None:
         # Only a new file may be closed here, since no connection to it is open yet.  Closing a file releases all locks
         # that the OS process has on it, including SQLite's.
         os.close(descriptor)
+
+
+def _failed(path: Path, error: Exception) -> StoreError:
+    return StoreError(f"the store {str(path)!r} failed: {error}")
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
