@@ -214,17 +214,13 @@ class FlowProcess(Process):
         inner = child_handle(state, data, record, self.run_context)
         process: Process = inner.process
         if self.may_be_abandoned or may_be_abandoned(state):
-            self._check_abandonment(state, process)
+            if isinstance(process, FlowProcess):
+                process.may_be_abandoned = True
+            else:  # some functions were unknown when the flow was defined
+                for what in once_of(inner.process.prompt.offers, is_late=True):
+                    raise refused(state.name, f"{what} of its agent")
         self._inners[name] = inner
         return process
-
-    def _check_abandonment(self, state: LiveState[Any, Any], process: Any) -> None:
-        """Refuse functions that must not be abandoned and were unknown when the flow was defined."""
-        if isinstance(process, FlowProcess):
-            process.may_be_abandoned = True
-            return
-        for what in once_of(process.prompt.offers, is_late=True):
-            raise refused(state.name, f"{what} of its agent")
 
     def inside_of(self, name: str) -> ChildHandle:
         """Return a child and its listeners.  The child may have ended."""

@@ -22,6 +22,7 @@ from fsm_agent.call.process import (
     Deadline,
     EffectValue,
     Owner,
+    Process,
     check_given,
     open_effects,
     questions_of,
@@ -186,11 +187,8 @@ class FlowRun(FlowProcess, Generic[D]):
     def owner(self, key: str) -> Owner:
         return super().owner(self._now_called(key))
 
-    def encode(self, key: str, outcome: Any) -> str:
-        return super().encode(self._now_called(key), outcome)
-
-    def decode(self, key: str, document: bytes | str) -> Any:
-        return super().decode(self._now_called(key), document)
+    def _inner(self, key: str) -> tuple[Process | None, str]:
+        return super()._inner(self._now_called(key))
 
     def _now_called(self, key: str) -> str:
         prefix, _, name = key.partition(":")
@@ -350,7 +348,8 @@ class FlowRun(FlowProcess, Generic[D]):
         if (state := self.flow.timed.get(r.state)) is not None:
             self._keep_time(state, r.changed(first_due_at_s={}), at_s, changes)
             due = changes["due_at_s"]
-            if state.until is not None and due is not None and due <= at_s and not self._takes_end_of_time():
+            is_taken = any(row.trigger == "elapsed" and row.source is state for row in self.flow.own_rows)
+            if state.until is not None and due is not None and due <= at_s and not is_taken:
                 changes |= {"due_at_s": None, "first_due_at_s": {}}  # it would fail at once, whenever it is retried
         return r.changed(**changes)
 
@@ -360,11 +359,6 @@ class FlowRun(FlowProcess, Generic[D]):
             return f"the time of {state.name} is over"
         within_s = timer.at_s - self.record.entered_at_s if callable(state.within_s) else state.within_s
         return f"the {within_s:g} s of {state.name} are over"
-
-    def _takes_end_of_time(self) -> bool:
-        """Return whether the user has a row for the end of the current state's time."""
-        rows = [entry for entry in self.flow.entries if entry.event == "elapsed" and entry.source == self.state]
-        return any(not entry.is_default for entry in rows)
 
     def take_row(
         self, record: Any, trigger: str, answer: Any, key: str, at_s: float, steps: list[Event], detail: str = ""
@@ -463,9 +457,7 @@ class FlowRun(FlowProcess, Generic[D]):
         to: Any = self.flow.states[str(r.state)]
         n = r.steps + 1
         changes: dict[str, Any] = {"steps": n, "entered_at_s": at_s, "usage": usage, "former_names": ()}
-        changes["once"] = changes["children"] = {}
-        if r.due_at_s != 0.0:
-            changes["due_at_s"] = 0.0
+        changes |= {"once": {}, "children": {}, "due_at_s": 0.0}
         if isinstance(to, End):
             changes["ending"] = FlowEnding(to.name, to.is_failure, to.detail or detail if to.is_failure else "")
         elif n > r.limits.steps:
