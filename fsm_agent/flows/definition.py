@@ -5,7 +5,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from os import PathLike
@@ -161,7 +161,14 @@ class FlowDefinition(Generic[D]):
     def fingerprint(self) -> str:
         """A fingerprint of the table and of the agents' prompts."""
         rows = [(entry.event, entry.source, entry.to, entry.guard) for entry in self.entries if entry.event != EDITED]
-        text = repr([self.name, self.version, rows, sorted(_fingerprints(self.live, self.agents))])
+        asked = [
+            f"{state.name}: {state.answer_types!r}: {fingerprint_under(agent.prompt, agent.system)}"
+            for state, agents in _calls(self)
+            if (agent := state.agent_in(agents)) is not None
+        ]
+        flows = [state for state, _ in states_inside(self.live) if isinstance(state, SubflowState)]
+        inside = [f"{state.name}: {state.flow.fingerprint}" for state in flows]
+        text = repr([self.name, self.version, rows, sorted(asked), sorted(inside)])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     @cached_property
@@ -202,10 +209,7 @@ class FlowDefinition(Generic[D]):
             self.data_check.check(data)
         except DataError as error:
             raise FlowError(f"flow {self.name!r}: {error}") from None
-        kept: dict[str, Any] = {"extra": plain_json("extra", extra)} if extra else {}
-        if by:
-            require("by", by, isinstance(by, str), "the name of the person who asks, such as 'ada'", FlowError)
-            kept["by"] = by
+        require("by", by, isinstance(by, str), "the name of the person who asks, such as 'ada'", FlowError)
         stage: Any = self.state_enum
         return FlowRecord(
             flow=self.name,
@@ -214,7 +218,8 @@ class FlowDefinition(Generic[D]):
             data=data,
             depth=depth,
             limits=self.limits,
-            **kept,
+            extra=plain_json("extra", extra) if extra else {},
+            by=by,
         )
 
 
@@ -222,18 +227,6 @@ def _words_of(state: State[Any]) -> str:
     if isinstance(state, LiveState) and state.members:
         return f"members: {', '.join([_words_of(member) for member in state.members[:MOST_NAMED]])}"
     return state.words
-
-
-def _fingerprints(states: Sequence[LiveState[Any, Any]], agents: Agents) -> list[str]:
-    found = list[str]()
-    for state in states:
-        if isinstance(state, CallState) and (agent := state.agent_in(agents)) is not None:
-            found.append(f"{state.name}: {state.answer_types!r}: {fingerprint_under(agent.prompt, agent.system)}")
-        elif isinstance(state, SubflowState):
-            inner = state.flow if state.flow.agents or not agents else replace(state.flow, agents=agents)
-            found.append(f"{state.name}: {inner.fingerprint}")
-        found += _fingerprints(state.members, agents)
-    return found
 
 
 # What is in a flow

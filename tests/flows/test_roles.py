@@ -143,6 +143,20 @@ def test_the_fingerprint_knows_roles() -> None:
     assert len({one.fingerprint, *(weather.bound(forecaster=forecaster(), editor=e).fingerprint for e in others)}) == 4
 
 
+def test_the_fingerprint_knows_flows_inside_their_places_and_their_roles() -> None:
+    def around(first: Any, second: Any, **agents: Any) -> str:
+        one, two = (subflow(name, flow, lambda r: r) for name, flow in (("one", first), ("two", second)))
+        rows = [one.done(two), two.done(end("over"))]
+        return Flow("around", Report, start=one, rows=rows).bound(**agents).fingerprint
+
+    bound = weather.bound(forecaster=forecaster(), editor=editor())
+    brief = weather.bound(forecaster=forecaster(), editor=editor(system="Be brief."))
+    roles = {"forecaster": forecaster(), "editor": editor()}
+    found = [around(bound, brief), around(brief, bound), around(bound, bound), around(weather, bound, **roles)]
+    found.append(around(weather, bound, **{**roles, "editor": editor(system="Be brief.")}))
+    assert len(set(found)) == len(found)
+
+
 # Sub-agents of an `AgentBase`
 
 
