@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, EnumType
 from functools import lru_cache
 from os import PathLike
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, get_args, get_origin
 
 import msgspec
 import pydantic
@@ -52,7 +51,7 @@ from fsm_agent.flows.table import (
     reached_from,
     takes_answer,
 )
-from fsm_agent.flows.values import ANY, IntoField, case_name, check_resolved, fields_of, may_hold
+from fsm_agent.flows.values import ANY, IntoField, case_name, check_resolved, fields_of, hints_of, may_hold
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Toolset
 from fsm_agent.validation import Rules, require, require_fields, safe_repr
@@ -291,12 +290,8 @@ def _fields(kind: Any, path: str, seen: set[Any]) -> Iterable[tuple[str, Any]]:
     if not (is_class and (dataclasses.is_dataclass(kind) or issubclass(kind, pydantic.BaseModel | tuple))):
         return
     seen.add(kind)
-    try:
-        hints = typing.get_type_hints(kind)
-    except (NameError, TypeError):  # local names, which pydantic has found
-        return
-    for name, found in hints.items():
-        if get_origin(found) is not typing.ClassVar:
+    for name, found in hints_of(kind).items():
+        if get_origin(found) is not ClassVar:
             yield f"{path}.{name}", found
             yield from _fields(found, f"{path}.{name}", seen)
 

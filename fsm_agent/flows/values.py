@@ -392,11 +392,8 @@ class DataCheck:
         fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
         if any(not field.init or isinstance(field.default, pydantic.fields.FieldInfo) for field in fields):
             return {}
-        try:
-            hints = get_type_hints(kind, include_extras=True)
-        except (NameError, TypeError):  # types that are local to a function, which pydantic has found
-            return {}
-        return {field.name: hints[field.name] for field in fields}
+        hints = hints_of(kind, include_extras=True)
+        return {field.name: hints[field.name] for field in fields if hints}
 
     @cached_property
     def _adapters(self) -> Mapping[str, pydantic.TypeAdapter[Any]]:
@@ -473,12 +470,17 @@ def into(field: str, /) -> IntoField:
     return IntoField(field)
 
 
+def hints_of(kind: Any, *, include_extras: bool = False) -> dict[str, Any]:
+    """Return the types of a class's fields, or none if one is local to a function, where only pydantic finds it."""
+    try:
+        return get_type_hints(kind, include_extras=include_extras)
+    except (NameError, TypeError):
+        return {}
+
+
 def fields_of(data: Any) -> dict[str, Any]:
     """Return the types of the fields that an action can set, by name, with `Any` for an unknown type."""
-    try:
-        hints = get_type_hints(data)
-    except (NameError, TypeError):  # types that are local to a function
-        hints = {}
+    hints = hints_of(data)
     if dataclasses.is_dataclass(data):
         names = [field.name for field in dataclasses.fields(data) if field.init]
     elif issubclass(data, pydantic.BaseModel):

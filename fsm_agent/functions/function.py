@@ -345,11 +345,10 @@ def _unpickled(state: dict[str, Any]) -> Function:
     return Function(**plain, validator=validator)
 
 
-def result_text(value: Any, unknown: set[str] | None = None) -> str:
+def result_text(value: Any) -> str:
     """Return the result of a function as text for the model: a string unchanged, any other value as JSON.
 
-    A value that JSON cannot express, such as bytes that are not text, is shown as its ``str`` or ``repr``, and the name
-    of its type is added to ``unknown``.
+    A value that JSON cannot express, such as bytes that are not text, is shown as its ``repr``.
     """
     if isinstance(value, str):  # half a surrogate pair, as in file names, cannot be encoded
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
@@ -357,25 +356,18 @@ def result_text(value: Any, unknown: set[str] | None = None) -> str:
         return str(value)
     from pydantic_core import PydanticSerializationError, to_json
 
-    seen: set[str] = set() if unknown is None else unknown
+    for options in ({"fallback": _as_plain}, {"serialize_unknown": True}):  # the latter takes circular references
+        try:
+            return to_json(value, inf_nan_mode="strings", **options).decode()
+        except PydanticSerializationError:
+            pass
+    return repr(value)
 
-    def shown(inner: Any) -> str:
-        seen.add(type(inner).__name__)
-        return str(inner)
 
-    def plain(inner: Any) -> Any:
-        if isinstance(inner, msgspec.Struct):
-            return msgspec.to_builtins(inner, enc_hook=shown)
-        return dict(inner) if isinstance(inner, Mapping) else shown(inner)
-
-    try:
-        return to_json(value, inf_nan_mode="strings", fallback=plain).decode()
-    except PydanticSerializationError:
-        seen.add(type(value).__name__)
-    try:
-        return to_json(value, inf_nan_mode="strings", serialize_unknown=True).decode()  # takes circular references
-    except PydanticSerializationError:
-        return repr(value)
+def _as_plain(value: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        return msgspec.to_builtins(value, enc_hook=str)
+    return dict(value) if isinstance(value, Mapping) else str(value)
 
 
 class AnyArgument:

@@ -335,12 +335,6 @@ def agent_and_skill(member: Any) -> tuple[Agent[Any, Any], str]:
     raise FlowError(f"agents: expected {_RIGHT}, got {safe_repr(member)}")
 
 
-def models_of(member: Any) -> list[Any]:
-    """Return the models of a member's agents, without stand-ins for plain code."""
-    agents = [member, *getattr(member, "agents", {}).values()] if isinstance(member, Agent) else []
-    return [agent.model for agent in agents if not isinstance(agent.model, Program)]
-
-
 def _calling(function: Function) -> Agent[Any, Any]:
     """Return an agent that calls a function with its task and answers with the result."""
     properties = function.parameters.get("properties", {})
@@ -492,7 +486,6 @@ class Team:
     def __init__(self, members: Iterable[Any], descriptions: Mapping[str, str]) -> None:
         self.agents: dict[str, Agent[Any, Any]] = {}
         self.can: dict[str, str] = {}
-        self._models: list[Client | str] = []
         self.answer_types: dict[str, AnswerTypes] = {}  # by agent: two agents may have types of the same shape
         require("agents", members, isinstance(members, Iterable), "a list of Agents", FlowError)
         is_right = isinstance(descriptions, Mapping) and all(isinstance(one, str) for one in descriptions.values())
@@ -503,7 +496,6 @@ class Team:
             if agent.name in self.agents:
                 raise FlowError(f"agents: expected different names, got {agent.name!r} twice; pass name=… to one")
             self.agents[agent.name] = agent
-            self._models += models_of(member)
             self.answer_types[agent.name] = AnswerTypes(agent.name, [agent.output])
             self.can[agent.name] = descriptions.get(agent.name, can)
         if not self.agents:
@@ -521,9 +513,11 @@ class Team:
         Raises:
             FlowError: If no agent has a model.
         """
-        if not self._models:
+        agents = [one for agent in self.agents.values() for one in (agent, *getattr(agent, "agents", {}).values())]
+        models: list[Client | str] = [agent.model for agent in agents if not isinstance(agent.model, Program | _Caller)]
+        if not models:
             raise FlowError(f"planner: expected a model, got none from {self}; pass planner=Agent('provider:model')")
-        return self._models[0]
+        return models[0]
 
     @property
     def listed(self) -> str:
