@@ -21,9 +21,8 @@ from fsm_agent.messages.events import Delta
 from fsm_agent.messages.hosted_tools import secrets_of
 from fsm_agent.messages.message import Opaque
 from fsm_agent.messages.reply import OutputMode, Reply
-from fsm_agent.providers.codec import LEFT_OUT, Codec
+from fsm_agent.providers.codec import LEFT_OUT, Codec, Decoder
 from fsm_agent.providers.content import without_hints
-from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.sse import request_id
 from fsm_agent.runtime.log import LOG
 

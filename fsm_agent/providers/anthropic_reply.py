@@ -18,6 +18,7 @@ from fsm_agent.messages.events import (
 )
 from fsm_agent.messages.message import FunctionCall, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import Finish, Reply, Usage
+from fsm_agent.providers.codec import Decoder
 from fsm_agent.providers.content import (
     arguments_object,
     citations,
@@ -26,7 +27,6 @@ from fsm_agent.providers.content import (
     streamed_arguments,
     text_or_none,
 )
-from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.sse import ArrivingText
 
 WIRE = "anthropic"

@@ -19,8 +19,8 @@ from fsm_agent.messages.events import (
 )
 from fsm_agent.messages.message import FunctionCall, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import Finish, Reply, TokenLogprob, Usage
+from fsm_agent.providers.codec import Decoder
 from fsm_agent.providers.content import cited, first_count, grounding, likely_token, text_or_none
-from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.failures import no_object, picture_alone
 from fsm_agent.providers.sse import ArrivingText
 

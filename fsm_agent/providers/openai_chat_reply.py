@@ -17,6 +17,7 @@ from fsm_agent.messages.events import (
 )
 from fsm_agent.messages.message import FunctionCall, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
+from fsm_agent.providers.codec import Decoder
 from fsm_agent.providers.content import (
     as_text,
     citations,
@@ -27,7 +28,6 @@ from fsm_agent.providers.content import (
     text_or_none,
     token_logprobs,
 )
-from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.failures import picture_alone
 from fsm_agent.providers.sse import ArrivingText, joined
 

@@ -30,6 +30,7 @@ from fsm_agent.messages.message import (
     Text,
 )
 from fsm_agent.messages.reply import Finish, Reply, Usage
+from fsm_agent.providers.codec import Decoder
 from fsm_agent.providers.content import (
     as_text,
     citations,
@@ -38,7 +39,6 @@ from fsm_agent.providers.content import (
     text_or_none,
     token_logprobs,
 )
-from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.sse import ArrivingText
 
 WIRE = "openai-responses"
