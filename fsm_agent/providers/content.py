@@ -215,10 +215,9 @@ class CallIds:
         self._most = most
         self._exactly = exactly
         self._is_plain = is_plain
-        self._used: dict[str, list[tuple[str, str]]] = {}  # the keys of the call, by id
-        # Both are keyed by what a call and its result share
-        self._last: dict[tuple[str, str], str] = {}  # the newest id
-        self._waiting: dict[tuple[str, str], list[str]] = {}  # ids without a result yet, in order
+        self._used = set[str]()
+        self._answered = set[str]()
+        self._ids: dict[tuple[str, str], tuple[str, ...]] = {}  # in order, by what a call and its result share
 
     def of_call(self, call: FunctionCall) -> str:
         """Return the id of the next call in the dialog."""
@@ -226,24 +225,20 @@ class CallIds:
         if id in self._used or not self._fits(id):
             made = (f"call{n:0{self._exactly - 4}}" if self._exactly else f"call_{n}" for n in count(len(self._used)))
             id = next(id for id in made if id not in self._used)
-        self._used[id] = _keys(call)
-        for key in self._used[id]:
-            self._last[key] = id
-            self._waiting.setdefault(key, []).append(id)
+        self._used.add(id)
+        for key in _keys(call):
+            self._ids[key] = (*self._ids.get(key, ()), id)
         return id
 
     def of_result(self, result: FunctionResult) -> str:
-        """Return the id of the call that this result answers."""
-        keys = _keys(result)
-        key = next((key for key in keys if key in self._last), None)
-        if key is None:
-            return self._wished(result)
-        if not self._waiting[key]:
-            return self._last[key]
-        id = self._waiting[key][0]
-        for used in self._used[id]:
-            self._waiting[used].remove(id)
-        return id
+        """Return the id of the call that this result answers: the first without a result, or else the last."""
+        for key in _keys(result):
+            if ids := self._ids.get(key):
+                while len(ids) > 1 and ids[0] in self._answered:
+                    ids = self._ids[key] = ids[1:]
+                self._answered.add(ids[0])
+                return ids[0]
+        return self._wished(result)
 
     def _wished(self, part: FunctionCall | FunctionResult) -> str:
         return _NOT_PLAIN.sub("_", call_id(part)) if self._is_plain else call_id(part)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import pydantic_core
 
@@ -48,7 +48,8 @@ FINISHES: dict[str, Finish] = {  # gateways also pass on the words of Gemini and
     "spii": "content_filter",
 }
 _RARE = frozenset({"error", "search_results", "citations", "x_groq"})  # rare keys of a chunk
-Piece = tuple[type[Text] | type[Reasoning], str]
+Kind = type[Text] | type[Reasoning]
+_DELTAS: dict[Kind, type[TextDelta | ReasoningDelta]] = {Text: TextDelta, Reasoning: ReasoningDelta}
 _OPEN, _CLOSE = "<think>", "</think>"
 _MOST_BLANKS = 64  # before the tag; more blanks than this belong to the answer and are not held back
 _CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens", "cache_read_input_tokens")
@@ -63,57 +64,47 @@ class ThinkTags:
 
     def __init__(self) -> None:
         self._held = ""  # may be the beginning of a tag, or blanks before one
-        self._is_inside = False
-        self._is_behind = False  # blanks after the tags are not part of the answer
-        self.is_decided = False  # everything that follows is the answer
+        self._place: Literal["before", "inside", "behind", "answer"] = "before"
 
-    def feed(self, text: str) -> list[Piece]:
-        if self.is_decided:
-            return [(Text, text)]
-        if self._is_inside:
-            return self._inside(text)
-        if self._is_behind:
-            if rest := text.lstrip():
-                self.is_decided = True
-                return [(Text, rest)]
-            return []
-        begun = (self._held + text).lstrip()
-        if begun.startswith(_OPEN):
-            self._held, self._is_inside = "", True
-            return self._inside(begun.removeprefix(_OPEN))
-        if _OPEN.startswith(begun) and len(self._held) <= _MOST_BLANKS:
-            self._held += text
-            return []
-        self.is_decided = True
-        return [*self._rest(), (Text, text)]
+    def feed(self, text: str) -> list[tuple[Kind, str]]:
+        """Return the pieces that the next text completes."""
+        if self._place == "answer":
+            return [(Text, text)] if text else []
+        pieces: list[tuple[Kind, str]] = []
+        text, self._held = self._held + text, ""
+        if self._place == "before":
+            begun = text.lstrip()
+            if begun.startswith(_OPEN):
+                self._place, text = "inside", begun.removeprefix(_OPEN)
+            elif _OPEN.startswith(begun) and len(text) <= _MOST_BLANKS:
+                self._held, text = text, ""
+            else:
+                self._place = "answer"
+        if self._place == "inside":
+            thought, close, rest = text.partition(_CLOSE)
+            if close:
+                self._place, text = "behind", rest
+            else:
+                sure = len(text) - next(n for n in reversed(range(len(_CLOSE))) if text.endswith(_CLOSE[:n]))
+                thought, self._held, text = text[:sure], text[sure:], ""
+            pieces += [(Reasoning, thought)] if thought else []
+        if self._place == "behind" and (text := text.lstrip()):  # blanks after the tags are not part of the answer
+            self._place = "answer"
+        return [*pieces, (Text, text)] if text else pieces
 
-    def end(self) -> list[Piece]:
-        return self._rest()
-
-    def _inside(self, text: str) -> list[Piece]:
-        text = self._held + text
-        thought, close, rest = text.partition(_CLOSE)
-        if close:
-            self._held, self._is_inside, self._is_behind = "", False, True
-            return [*([(Reasoning, thought)] if thought else []), *self.feed(rest)]
-        held = next((n for n in range(len(_CLOSE) - 1, 0, -1) if text.endswith(_CLOSE[:n])), 0)
-        self._held = text[len(text) - held :]
-        sure = text[: len(text) - held]
-        return [(Reasoning, sure)] if sure else []
-
-    def _rest(self) -> list[Piece]:
+    def end(self) -> list[tuple[Kind, str]]:
+        """Return what was held back."""
         held, self._held = self._held, ""
-        return [(Reasoning if self._is_inside else Text, held)] if held else []
+        return [(Reasoning if self._place == "inside" else Text, held)] if held else []
 
 
 class _Call:
-    __slots__ = ("arguments", "beside", "id", "index", "is_completed", "is_empty", "is_whole", "n_chars", "name")
+    __slots__ = ("arguments", "beside", "id", "index", "is_completed", "is_empty", "is_whole", "name")
 
     def __init__(self) -> None:
         self.id = ""
         self.name = ""
         self.arguments = ArrivingText()
-        self.n_chars = 0  # length of the arguments, which are joined only to compare them with a piece this long
         self.index: int | None = None  # among the calls of the reply, once its name is known
         self.is_completed = False
         self.is_whole = False  # its first piece was a whole JSON object
@@ -129,16 +120,17 @@ class _Call:
         if text == "{}" and not self.arguments:
             self.is_empty = True
             return ""
-        if text.startswith("{") and len(text) == self.n_chars and text == str(self.arguments):
+        if text.startswith("{") and len(text) == self.arguments.length and text == str(self.arguments):
             return ""
         self.is_completed = False
-        self.n_chars += len(text)
         return self.arguments.add(text)
 
-    def end(self) -> str:
-        if self.is_empty and not self.arguments:
-            return self.arguments.add("{}")
-        return self.arguments.end()
+    def complete(self) -> list[Delta]:
+        if self.index is None or self.is_completed:
+            return []
+        self.is_completed = True
+        rest = self.arguments.add("{}") if self.is_empty and not self.arguments else self.arguments.end()
+        return [*([ArgumentsDelta(self.index, rest)] if rest else []), FunctionCallCompleted(self.index)]
 
 
 class ArrivingCalls:
@@ -165,7 +157,7 @@ class ArrivingCalls:
             yield FunctionCall(name=call.name, arguments_json=arguments, provider_id=call.id or None)
 
     def end(self) -> list[Delta]:
-        return [delta for call in self._calls for delta in _complete_call(call)]
+        return [delta for call in self._calls for delta in call.complete()]
 
     def take(self, entry: Mapping[str, Any], *, is_whole: bool) -> list[Delta]:
         function = entry.get("function")
@@ -193,7 +185,7 @@ class ArrivingCalls:
     def _start_call(self, call: _Call) -> list[Delta]:
         """Announce a call whose name is known, and complete the previous call if its arguments are a whole object."""
         is_next = bool(self._calls) and (self._calls[-1].is_empty or _is_object(str(self._calls[-1].arguments)))
-        deltas = _complete_call(self._calls[-1]) if is_next else []
+        deltas = self._calls[-1].complete() if is_next else []
         call.index = len(self._calls)
         self._calls.append(call)
         deltas.append(FunctionCallStarted(call.index, call.name, call.id or None))
@@ -222,14 +214,6 @@ class ArrivingCalls:
         return call
 
 
-def _complete_call(call: _Call) -> list[Delta]:
-    if call.index is None or call.is_completed:
-        return []
-    call.is_completed = True
-    rest = call.end()
-    return [*([ArgumentsDelta(call.index, rest)] if rest else []), FunctionCallCompleted(call.index)]
-
-
 def _is_object(text: str) -> bool:
     if not text.startswith("{") or not text.endswith("}"):
         return False
@@ -254,9 +238,8 @@ class ChatDecoder(Decoder):
         self._is_cut = False
         self._choice: Any = None  # the index of the choice that is read
         self._has_choice = False
-        self._texts: list[tuple[type[Text] | type[Reasoning], ArrivingText]] = []
-        self._text_kind: type[Text] | type[Reasoning] | None = None  # the kind of the newest part, and its text
-        self._text = ArrivingText()
+        self._texts: list[tuple[Kind, ArrivingText]] = []
+        self._content = ArrivingText()  # everything in the field of the answer, which may hold tags
         self._tags = ThinkTags()
         self._has_pictures = False
         self._details: list[dict[str, Any]] = []
@@ -301,7 +284,7 @@ class ChatDecoder(Decoder):
     def close(self, *, is_cut: bool) -> list[Delta]:
         self._deltas = []
         self._is_cut = is_cut
-        for kind, held in self._tags.end():
+        for kind, held in (*self._tags.feed(self._content.end()), *self._tags.end()):
             self._add_text(kind, held)
         self._end_text()
         untold = [text for entry in self._details for text in entry.values() if isinstance(text, ArrivingText)]
@@ -375,10 +358,10 @@ class ChatDecoder(Decoder):
             delta = choice.get("message")  # a whole completion as the only chunk
         if type(delta) is not dict:
             return
-        thought = delta.get("reasoning_content") or delta.get("reasoning")  # some services send the same text in both
-        details = delta.get(REASONING_DETAILS)
-        if thought or details:
-            self._take_reasoning(thought, details, is_whole)
+        summary = self._take_details(delta.get(REASONING_DETAILS), is_whole)
+        thought = delta.get("reasoning_content") or delta.get("reasoning") or summary  # some services send both
+        if thought and isinstance(thought, str):
+            self._add_text(Reasoning, thought)
         content = delta.get("content")
         if content is not None and content != "":
             self._take_content(content)
@@ -398,30 +381,20 @@ class ChatDecoder(Decoder):
             entry = {"index": "function_call", "function": function}
             self._deltas += self._calls.take(entry, is_whole=is_whole)
 
-    def _take_reasoning(self, thought: Any, details: Any, is_whole: bool) -> None:
-        summary = self._take_details(details, is_whole)
-        thought = thought or summary
-        if thought and isinstance(thought, str):
-            self._add_text(Reasoning, thought)
-
-    def _add_text(self, kind: type[Text] | type[Reasoning], piece: str) -> None:
-        if kind is not self._text_kind:
+    def _add_text(self, kind: Kind, piece: str) -> None:
+        if not self._texts or self._texts[-1][0] is not kind:
             self._end_text()
-            self._text_kind, self._text = kind, ArrivingText()
-            self._texts.append((kind, self._text))
-        if text := self._text.add(piece):
-            self._deltas.append(TextDelta(text) if kind is Text else ReasoningDelta(text))
-
-    def _add_words(self, piece: str) -> None:
-        if self._tags.is_decided:
-            self._add_text(Text, piece)
-            return
-        for kind, text in self._tags.feed(piece):
-            self._add_text(kind, text)
+            self._texts.append((kind, ArrivingText()))
+        if text := self._texts[-1][1].add(piece):
+            self._deltas.append(_DELTAS[kind](text))
 
     def _end_text(self) -> None:
-        if text := self._text.end():
-            self._deltas.append(TextDelta(text) if self._text_kind is Text else ReasoningDelta(text))
+        if self._texts and (text := self._texts[-1][1].end()):
+            self._deltas.append(_DELTAS[self._texts[-1][0]](text))
+
+    def _add_words(self, piece: str) -> None:
+        for kind, text in self._tags.feed(self._content.add(piece)):
+            self._add_text(kind, text)
 
     def _take_content(self, content: Any) -> None:
         """Read content: text, parts of several types (Mistral), or a parsed JSON answer (Cloudflare)."""

@@ -163,28 +163,6 @@ PIECES = {
 }
 
 
-class RepeatableText(ArrivingText):
-    """An arriving text that the service may repeat as a whole."""
-
-    __slots__ = ("length",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.length = 0
-
-    def add(self, piece: str) -> str:
-        text = super().add(piece)
-        self.length += len(text)
-        return text
-
-    def rest(self, whole: str) -> str:
-        """Return the rest of the whole text, or "" if that does not continue this text."""
-        self.half = ""  # the whole text replaces it
-        if len(whole) <= self.length or not whole.startswith(str(self)):
-            return ""
-        return whole[self.length :]
-
-
 class ArrivingItem:
     """An item of the output that is still arriving."""
 
@@ -196,18 +174,18 @@ class ArrivingItem:
         self.data: dict[str, Any] = {}  # as received
         self.is_done = False  # `data` is complete
         self.is_matched = False
-        self.texts: dict[tuple[DeltaTarget, int], RepeatableText] = {}  # by the part's index in events
+        self.texts: dict[tuple[DeltaTarget, int], ArrivingText] = {}  # by the part's index in events
         # All parts together: some services continue the index from item to item, so it does not match whole items.
-        self.totals: dict[DeltaTarget, RepeatableText] = {}
+        self.totals: dict[DeltaTarget, ArrivingText] = {}
         self.call: int | None = None  # its index among the calls of the reply, once its name is known
         self.is_completed = False
 
-    def part(self, piece: DeltaTarget, index: int) -> RepeatableText:
+    def part(self, piece: DeltaTarget, index: int) -> ArrivingText:
         """Return the received text of the part with this index in events."""
-        return self.texts.setdefault((piece, index), RepeatableText())
+        return self.texts.setdefault((piece, index), ArrivingText())
 
-    def total(self, piece: DeltaTarget) -> RepeatableText:
-        return self.totals.setdefault(piece, RepeatableText())
+    def total(self, piece: DeltaTarget) -> ArrivingText:
+        return self.totals.setdefault(piece, ArrivingText())
 
     def whole(self) -> dict[str, Any]:
         """Return the item, assembled from its pieces if it never arrived as a whole."""

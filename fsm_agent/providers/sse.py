@@ -238,32 +238,38 @@ class ArrivingText:
 
     Attributes:
         pieces: The text so far, without half a pair at its end.
+        length: The number of its characters.
     """
 
-    __slots__ = ("half", "pieces")
+    __slots__ = ("half", "length", "pieces")
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
+        self.length = 0
         self.half = ""
 
     def add(self, piece: str) -> str:
         """Add the next piece and return the text that it completes."""
-        if type(piece) is str and not self.half:  # the common case
-            self.pieces.append(piece)
-            return piece
-        text = self.half + (piece.halves if isinstance(piece, CutText) else piece)
-        self.half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        text_so_far = mended(text.removesuffix(self.half))
-        self.pieces.append(text_so_far)
-        return text_so_far
+        text = piece
+        if type(piece) is not str or self.half:  # rare
+            text = self.half + (piece.halves if isinstance(piece, CutText) else piece)
+            self.half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+            text = mended(text.removesuffix(self.half))
+        self.pieces.append(text)
+        self.length += len(text)
+        return text
 
     def end(self) -> str:
         """End the text and return the rest: U+FFFD if half a pair was left."""
         if not self.half:
             return ""
         self.half = ""
-        self.pieces.append(_LOST)
-        return _LOST
+        return self.add(_LOST)
+
+    def rest(self, whole: str) -> str:
+        """Return the rest of the whole text, which replaces half a pair, or "" if it does not continue this text."""
+        self.half = ""
+        return whole[self.length :] if len(whole) > self.length and whole.startswith(str(self)) else ""
 
     def __bool__(self) -> bool:
         return bool(self.pieces or self.half)

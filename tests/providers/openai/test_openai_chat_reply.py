@@ -393,6 +393,20 @@ def test_halves_of_a_pair_are_joined_in_all_that_comes_in_pieces() -> None:
     json.dumps(reply.message.parts[0].data, ensure_ascii=False).encode()  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    ("opened", "closed", "thought"), [("<think>", "", True), ("<think>hm</think>", "", False), ("<thi", "nk>", True)]
+)
+def test_halves_of_a_pair_are_joined_beside_think_tags(opened: str, closed: str, thought: bool) -> None:
+    reply, deltas = streamed(stream(*[{"content": piece} for piece in (opened, f"{closed}a\ud83d", "\ude00b\ud83d")]))
+    assert (reply.message.reasoning if thought else reply.message.text) == "a😀b\ufffd"
+    assert mismatch(reply, deltas) is None
+
+
+def test_reasoning_behind_an_answer_ends_the_reply() -> None:
+    reply, _ = streamed(stream({"content": "hi"}, {"reasoning": "hm"}))
+    assert reply.message.parts == (Text("hi"), Reasoning(text="hm"))
+
+
 def test_details_of_reasoning_stay_apart() -> None:
     details = [{"type": "reasoning.encrypted", "data": data, "index": 0, "id": id} for data, id in ("xa", "yb")]
     assert streamed(stream({"reasoning_details": details}))[0].message.parts[0] == kept(*details)
