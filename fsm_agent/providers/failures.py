@@ -50,65 +50,45 @@ class Meaning(NamedTuple):
     retryable: bool | None = None  # None if the type or the status decides
 
 
-_CALLER = Meaning(400)
-_TOO_LONG = Meaning(400, ContextTooLong)
-_NO_CREDIT = Meaning(429, RateLimited, retryable=False)
-_NOT_ALLOWED = Meaning(401, AuthFailed)
-_MISREAD = Meaning(400, BadReply)  # the server could not read its own model's output: a retry may help
-
-CODES: dict[str, Meaning] = {
-    **dict.fromkeys(
-        (
-            *("invalid_request_error", "invalid_argument", "failed_precondition", "out_of_range", "content_filter"),
-            *("invalid_prompt", "invalid_value", "invalid_type", "unsupported_parameter", "unsupported_value"),
-            *("missing_required_parameter", "unknown_parameter", "bad_request", "badrequesterror", "validation_error"),
-            *("data_residency_mismatch", "bio_policy", "misalignment_policy_violation"),
-            *("invalid_image", "invalid_image_format", "invalid_image_url", "invalid_image_mode", "invalid_base64"),
-            *("invalid_base64_image", "image_parse_error", "image_too_large", "image_too_small"),
-            *("image_file_too_large", "image_file_not_found", "image_content_policy_violation", "empty_image_file"),
-            *("unsupported_image_media_type", "failed_to_download_image"),
-        ),
-        _CALLER,
-    ),
-    **dict.fromkeys(
-        (
-            *("context_length_exceeded", "exceed_context_size_error", "context_window_exceeded"),
-            *("model_context_window_exceeded", "tokens_limit_reached"),
-        ),
-        _TOO_LONG,
-    ),
-    "request_too_large": Meaning(413, ContextTooLong),
-    **dict.fromkeys(("tool_use_failed", "json_validate_failed"), _MISREAD),
-    **dict.fromkeys(
-        (
-            *("insufficient_quota", "insufficient_user_quota", "exceeded_current_quota_error"),
-            *("billing_hard_limit_reached", "billing_not_active", "billing_error"),
-        ),
-        _NO_CREDIT,
-    ),
-    **dict.fromkeys(("invalid_api_key", "authentication_error", "unauthenticated"), _NOT_ALLOWED),
-    **dict.fromkeys(("permission_error", "permission_denied"), Meaning(403, AuthFailed)),
-    **dict.fromkeys(("not_found_error", "not_found", "model_not_found"), Meaning(404)),
-    **dict.fromkeys(("timeout_error", "vector_store_timeout"), Meaning(408)),
-    **dict.fromkeys(("already_exists", "aborted"), Meaning(409)),
-    **dict.fromkeys(("rate_limit_error", "rate_limit_exceeded", "resource_exhausted"), Meaning(429)),
-    **dict.fromkeys(("server_error", "internal_server_error", "api_error", "internal"), Meaning(500)),
-    "unimplemented": Meaning(501),
-    "unavailable": Meaning(503),
-    "deadline_exceeded": Meaning(504),
-    "overloaded_error": Meaning(529),
+_MEANINGS = {
+    Meaning(400): """
+        invalid_request_error invalid_argument failed_precondition out_of_range content_filter invalid_prompt
+        invalid_value invalid_type unsupported_parameter unsupported_value missing_required_parameter unknown_parameter
+        bad_request badrequesterror validation_error data_residency_mismatch bio_policy misalignment_policy_violation
+        invalid_image invalid_image_format invalid_image_url invalid_image_mode invalid_base64 invalid_base64_image
+        image_parse_error image_too_large image_too_small image_file_too_large image_file_not_found
+        image_content_policy_violation empty_image_file unsupported_image_media_type failed_to_download_image""",
+    Meaning(400, ContextTooLong): """
+        context_length_exceeded exceed_context_size_error context_window_exceeded model_context_window_exceeded
+        tokens_limit_reached""",
+    Meaning(413, ContextTooLong): "request_too_large",
+    # The server could not read its own model's output, so a retry may help.
+    Meaning(400, BadReply): "tool_use_failed json_validate_failed",
+    Meaning(429, RateLimited, retryable=False): """
+        insufficient_quota insufficient_user_quota exceeded_current_quota_error billing_hard_limit_reached
+        billing_not_active billing_error""",
+    Meaning(401, AuthFailed): "invalid_api_key authentication_error unauthenticated",
+    Meaning(403, AuthFailed): "permission_error permission_denied",
+    Meaning(404): "not_found_error not_found model_not_found",
+    Meaning(408): "timeout_error vector_store_timeout",
+    Meaning(409): "already_exists aborted",
+    Meaning(429): "rate_limit_error rate_limit_exceeded resource_exhausted",
+    Meaning(500): "server_error internal_server_error api_error internal",
+    Meaning(501): "unimplemented",
+    Meaning(503): "unavailable",
+    Meaning(504): "deadline_exceeded",
+    Meaning(529): "overloaded_error",
 }
+CODES = {code: meaning for meaning, codes in _MEANINGS.items() for code in codes.split()}
 
 
 def status_of(codes: Iterable[str]) -> int | None:
     """Return the status that goes with the first known code, or None if no code is known."""
-    return next((CODES[code.lower()].status for code in codes if code.lower() in CODES), None)
+    return next((meaning.status for meaning in _meanings(codes)), None)
 
 
-def judged(codes: Iterable[str]) -> Meaning | None:
-    """Return the meaning of the first code that determines the error, or None if no code does."""
-    meanings = [CODES[code.lower()] for code in codes if code.lower() in CODES]
-    return next((meaning for meaning in meanings if meaning.error is not None), None)
+def _meanings(codes: Iterable[str]) -> list[Meaning]:
+    return [CODES[code.lower()] for code in codes if code.lower() in CODES]
 
 
 class Rule(NamedTuple):
@@ -197,7 +177,7 @@ def unreadable(problem: str, headers: Mapping[str, str], body: bytes = b"") -> B
 def _error(status: int, meant: int, headers: Mapping[str, str], report: _Report) -> ProviderError:
     """Return the typed error.  It reports the received ``status``, and its type depends on ``meant``."""
     message = report.message[: 4 * MAX_MESSAGE]
-    meaning = judged(report.codes)
+    meaning = next((meaning for meaning in _meanings(report.codes) if meaning.error is not None), None)
     matching = (rule for rule in RULES if meant in rule.statuses or (rule.words and rule.words.search(message)))
     rule = next(matching, Rule(ProviderError)) if meaning is None else meaning
     kind = rule.error or ProviderError
