@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from fsm_agent._internal.redaction import (
@@ -43,19 +43,36 @@ _VERSION = re.compile(r"/v\d+[a-z0-9]*$")
 class Endpoint(Value, frozen=True, kw_only=True, dict=True):
     """The destination and credentials of one request."""
 
-    hidden = ("base_url", "headers", "secrets", "make_other")
+    hidden = ("base_url", "key", "own_headers")
 
     provider: Provider
     base_url: httpx.URL  # may hold a token
     model: str
-    headers: Mapping[str, str]
-    secrets: frozenset[str]  # never shown in messages
-    make_other: Callable[[], Endpoint] | None = None  # makes the endpoint over the provider's other wire
+    key: str | None
+    own_headers: Mapping[str, str]  # of the provider and the caller
 
     @cached_property
     def other(self) -> Endpoint | None:
-        """The endpoint for the provider's other wire, made on first use because few calls need its codec."""
-        return self.make_other() if self.make_other else None
+        """The endpoint for the provider's other wire, made on first use because few calls need it."""
+        way = self.provider.other_way_round
+        return None if way is None else self.changed(provider=way)
+
+    @cached_property
+    def headers(self) -> dict[str, str]:
+        """The headers that carry the key and the API version, and those of the provider and the caller."""
+        provider = self.provider
+        if provider.key_header is None or self.key is None:
+            key_headers = provider.codec.headers(self.key)
+        else:
+            key_headers = {**provider.codec.headers(None), provider.key_header: self.key}
+        return {name.lower(): value for name, value in (*key_headers.items(), *self.own_headers.items())}
+
+    @cached_property
+    def secrets(self) -> frozenset[str]:
+        """The texts that must not appear in any message."""
+        of_url = _secrets_in_base_url(str(self.base_url)) if str(self.base_url) != self.provider.base_url else []
+        of_key = [self.key] if self.key else []
+        return frozenset([*of_key, *secrets_in_headers(self.own_headers.items()), *of_url]) - {self.model}
 
     @cached_property
     def profile(self) -> Profile:
@@ -182,31 +199,11 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
         else:
             self.locate()
 
-    def _endpoint(self, base_url: httpx.URL, model: str, key: str | None, *, is_first: bool = True) -> Endpoint:
-        provider = self.provider
-        headers = {**provider.headers, **self.headers}
-        secrets = {key} if key else set()
+    def _endpoint(self, base_url: httpx.URL, model: str, key: str | None) -> Endpoint:
         if key:
             hold_key(key)
-        secrets.update(secrets_in_headers(headers.items()))
-        if str(base_url) != provider.base_url:
-            secrets.update(_secrets_in_base_url(str(base_url)))
-        if provider.key_header is None or key is None:
-            key_headers = provider.codec.headers(key)
-        else:
-            key_headers = {**provider.codec.headers(None), provider.key_header: key}
-        return Endpoint(
-            provider=provider,
-            base_url=base_url,
-            model=model,
-            headers={name.lower(): value for name, value in (*key_headers.items(), *headers.items())},
-            secrets=frozenset(secrets - {model}),
-            make_other=partial(self._other, base_url, model, key) if is_first and provider.other_wire else None,
-        )
-
-    def _other(self, base_url: httpx.URL, model: str, key: str | None) -> Endpoint:
-        way = self.provider.other_way_round
-        return self.changed(provider=way)._endpoint(base_url, model, key, is_first=False)
+        headers = {**self.provider.headers, **self.headers}
+        return Endpoint(provider=self.provider, base_url=base_url, model=model, key=key, own_headers=headers)
 
     def _find_base_url(self) -> tuple[str, str]:
         provider = self.provider
@@ -260,9 +257,16 @@ def _secrets_in_base_url(text: str) -> list[str]:
 
 
 def _base_url(text: str, source: str, provider: Provider) -> httpx.URL:
-    url = _url(text.strip())
+    import httpx
+
+    try:
+        url = httpx.URL(text.strip())
+        url.host.encode("idna")  # fails here rather than later, in the DNS lookup
+        is_web = url.scheme in ("http", "https") and _HOST.fullmatch(url.host) is not None
+    except (httpx.InvalidURL, UnicodeError):
+        is_web = False
     shown = Secrets(_secrets_in_base_url(text)).mask(re.sub(r"//[^/]*@", "//***@", text.partition("?")[0]))
-    if url is None or url.scheme not in ("http", "https") or not _HOST.fullmatch(url.host):
+    if not is_web:
         raise ConfigError(f"{source}: expected a URL like 'https://host/v1', got {shown!r}")
     if url.userinfo:
         raise ConfigError(f"{source} {shown!r} contains a user name or password; pass it as api_key or in headers")
@@ -270,17 +274,6 @@ def _base_url(text: str, source: str, provider: Provider) -> httpx.URL:
     if not path or (provider.base_path_always and not _VERSION.search(path)):
         path += provider.base_path
     return url.copy_with(path=path or "/", fragment=None)
-
-
-def _url(text: str) -> httpx.URL | None:
-    import httpx
-
-    try:
-        url = httpx.URL(text)
-        url.host.encode("idna")  # fails here rather than later, in the DNS lookup
-    except (httpx.InvalidURL, UnicodeError):
-        return None
-    return url
 
 
 # A logger's filters do not see the records of its children, so each is listed.
