@@ -289,7 +289,7 @@ def window_of(model: str) -> int | None:
 
 
 CHAT, RESPONSES, MESSAGES, GENERATE_CONTENT = OpenAIChatCodec(), OpenAIResponsesCodec(), AnthropicCodec(), GeminiCodec()
-_OPENAI = Profile(max_tokens_name="max_completion_tokens")
+_NEWER_LIMIT = Profile(max_tokens_name="max_completion_tokens")
 _LOOSE = Profile(strict_functions=False)
 _THINKS_ALOUD = Profile(strict_functions=False, reasoning_name="reasoning_content")
 # With a schema, the model calls no functions; a named function works like "auto".  Measured with llama.cpp b11549.
@@ -305,62 +305,50 @@ def _server(name: str, base_url: str, key_variable: str, **facts: Any) -> Provid
     return _chat(name, base_url, key_variable, base_url_variable=f"{name.upper()}_BASE_URL", **facts)
 
 
-_RESPONSES_OF_OPENAI = Api(
+# Over the wire that is named first, unless it cannot express a request.
+_OPENAI = Provider(
+    name="openai",
     codec=RESPONSES,
-    profile=_OPENAI.changed(hosted_tools=OPENAI_TOOLS, least_max_tokens=16),
+    base_url="https://api.openai.com/v1",
+    base_url_variable="OPENAI_BASE_URL",
+    key_variables=("OPENAI_API_KEY",),
+    profile=_NEWER_LIMIT.changed(hosted_tools=OPENAI_TOOLS, least_max_tokens=16),
     models=(*OPENAI_MODELS, *OPENAI_TOOLS_OF_MODELS),
+    other_wire=Api(codec=CHAT, profile=_NEWER_LIMIT, models=(*OPENAI_MODELS, *OPENAI_SEARCH_MODELS)),
 )
-
-_CHAT_OF_OPENAI = Api(codec=CHAT, profile=_OPENAI, models=(*OPENAI_MODELS, *OPENAI_SEARCH_MODELS))
-_RESPONSES_OF_AZURE = Api(
-    codec=RESPONSES,
-    profile=_OPENAI.changed(
-        hosted_tools={name: type_ for name, type_ in OPENAI_TOOLS.items() if name != "computer_use"}
+_AZURE = Provider(
+    name="azure",
+    codec=CHAT,
+    base_url_variable="AZURE_OPENAI_ENDPOINT",
+    base_path="/openai/v1",
+    key_variables=("AZURE_OPENAI_API_KEY",),
+    key_header="api-key",
+    profile=_NEWER_LIMIT,
+    # https://github.com/pydantic/pydantic-ai/issues/6593
+    models=(*OPENAI_MODELS, ("*istral*", {"max_tokens_name": "max_tokens"})),
+    other_wire=Api(
+        codec=RESPONSES,
+        profile=_NEWER_LIMIT.changed(
+            hosted_tools={name: type_ for name, type_ in OPENAI_TOOLS.items() if name != "computer_use"}
+        ),
+        models=OPENAI_MODELS,
     ),
-    models=OPENAI_MODELS,
 )
-# https://github.com/pydantic/pydantic-ai/issues/6593
-_CHAT_OF_AZURE = Api(
-    codec=CHAT, profile=_OPENAI, models=(*OPENAI_MODELS, ("*istral*", {"max_tokens_name": "max_tokens"}))
+_XAI = Provider(
+    name="xai",
+    codec=CHAT,
+    base_url="https://api.x.ai/v1",
+    key_variables=("XAI_API_KEY",),
+    # From recordings.  The provider's other tools have different options from OpenAI's.
+    other_wire=Api(
+        codec=RESPONSES, profile=Profile(reasoning_name="encrypted_content", hosted_tools={"web_search": "web_search"})
+    ),
 )
-# From recordings.  The provider's other tools have different options from OpenAI's.
-_RESPONSES_OF_XAI = Api(
-    codec=RESPONSES, profile=Profile(reasoning_name="encrypted_content", hosted_tools={"web_search": "web_search"})
-)
-
 _GEMINI = GeminiProfile(strict_functions=False, logprobs=False, hosted_tools=GOOGLE_TOOLS)
 
-
-def _two_wires(name: str, first: Api, second: Api, *key_variables: str, **facts: Any) -> Provider:
-    """Return a provider that uses the second wire for requests that the first cannot express."""
-    return Provider(
-        name=name,
-        codec=first.codec,
-        profile=first.profile,
-        models=first.models,
-        other_wire=second,
-        key_variables=key_variables,
-        **facts,
-    )
-
-
-def _openai(name: str, first: Api, second: Api, **facts: Any) -> Provider:
-    address = {"base_url": "https://api.openai.com/v1", "base_url_variable": "OPENAI_BASE_URL"}
-    return _two_wires(name, first, second, "OPENAI_API_KEY", **address, **facts)
-
-
-def _azure(name: str, first: Api, second: Api, **facts: Any) -> Provider:
-    address = {"base_url_variable": "AZURE_OPENAI_ENDPOINT", "base_path": "/openai/v1", "key_header": "api-key"}
-    return _two_wires(name, first, second, "AZURE_OPENAI_API_KEY", **address, **facts)
-
-
-def _xai(name: str, first: Api, second: Api, **facts: Any) -> Provider:
-    return _two_wires(name, first, second, "XAI_API_KEY", base_url="https://api.x.ai/v1", **facts)
-
-
 _BUILT_IN = (
-    _openai("openai", _RESPONSES_OF_OPENAI, _CHAT_OF_OPENAI),
-    _openai("openai-chat", _CHAT_OF_OPENAI, _RESPONSES_OF_OPENAI, is_wire_fixed=True),
+    _OPENAI,
+    _OPENAI.over("openai-chat").changed(name="openai-chat"),
     Provider(
         name="anthropic",
         codec=MESSAGES,
@@ -396,8 +384,8 @@ _BUILT_IN = (
         profile=_GEMINI.changed(logprobs=True, blocked_domains=True, hosted_with_functions="plain"),
         models=(*GEMINI_MODELS, *GEMINI_TOOLS_BESIDE, ("gemini-[3-9]*", {"logprobs": False})),
     ),
-    _azure("azure", _CHAT_OF_AZURE, _RESPONSES_OF_AZURE),
-    _azure("azure-responses", _RESPONSES_OF_AZURE, _CHAT_OF_AZURE, is_wire_fixed=True),
+    _AZURE,
+    _AZURE.over("openai-responses").changed(name="azure-responses"),
     _chat("github", "https://models.github.ai/inference", "GITHUB_API_KEY", "GITHUB_TOKEN", models=OPENAI_MODELS),
     _chat(
         "openrouter",
@@ -412,7 +400,7 @@ _BUILT_IN = (
         "CEREBRAS_API_KEY",
         # '"tools" is incompatible with "response_format"': https://github.com/BerriAI/litellm/pull/31445; 422 where
         # only some functions are strict: https://github.com/RooCodeInc/Roo-Code/issues/10334
-        profile=_OPENAI.changed(schema_with_functions=False, strict_functions=False),
+        profile=_NEWER_LIMIT.changed(schema_with_functions=False, strict_functions=False),
     ),
     _chat(
         "groq",
@@ -420,7 +408,7 @@ _BUILT_IN = (
         "GROQ_API_KEY",
         base_url_variable="GROQ_BASE_URL",
         # https://console.groq.com/docs/structured-outputs and https://console.groq.com/docs/openai (November 2026)
-        profile=_OPENAI.changed(
+        profile=_NEWER_LIMIT.changed(
             native_schema=False, schema_with_functions=False, strict_functions=False, logprobs=False
         ),
         models=tuple([(family, {"native_schema": True}) for family in ("gpt-oss-*", "llama-4-*", "kimi-k2*")]),
@@ -449,8 +437,8 @@ _BUILT_IN = (
             user_after_results=False,
         ),
     ),
-    _xai("xai", Api(codec=CHAT), _RESPONSES_OF_XAI),
-    _xai("xai-responses", _RESPONSES_OF_XAI, Api(codec=CHAT), is_wire_fixed=True),
+    _XAI,
+    _XAI.over("openai-responses").changed(name="xai-responses"),
     *[
         _chat(
             name,
