@@ -32,11 +32,11 @@ from fsm_agent.providers.codec import (
     adaptations,
     check_settings,
     choose_form,
+    encoded_dialog,
     kept,
     merged_body,
     offered_functions,
     profile_as,
-    readable,
     to_json,
     wire_name,
 )
@@ -112,26 +112,26 @@ class AnthropicCodec(Codec):
         settings, limits = request.settings, SchemaLimits()
         if request.output.schema is not None:
             _takes(request.output, limits)
-        dialog = _DialogInTurns(readable(request.messages, provider), model, own)
         max_tokens = own.default_max_tokens if settings.max_tokens is None else settings.max_tokens
-        body: dict[str, Any] = {"model": model, "max_tokens": max_tokens, "messages": dialog.turns}
-        if system := dialog.system(words):
-            body["system"] = system
-        if dialog.container:
-            body["container"] = dialog.container
-        is_offered = request.functions or settings.hosted_tools
-        body |= _tools(request, model, own, limits) if is_offered else _withdrawn_functions(dialog, own)
-        body |= _reasoning(settings, max_tokens, model, own)
-        if request.output.schema is not None:
-            form = kept(request.output, _form)
-            body["output_config"] = {**body.get("output_config", {}), "format": form}
-        body |= _settings(settings, model, own)
-        if stream:
-            body["stream"] = True
-        extra = merged_body(profile.extra_body, settings.extra_body)
-        if settings.cache is not None:
-            body = _with_breakpoints(body, settings.cache, extra, there=dialog.breakpoints)
-        return to_json(merged_body(body, extra))
+        with encoded_dialog(_DialogInTurns, request.messages, provider, model, own) as dialog:
+            body: dict[str, Any] = {"model": model, "max_tokens": max_tokens, "messages": dialog.turns}
+            if system := dialog.system(words):
+                body["system"] = system
+            if dialog.container:
+                body["container"] = dialog.container
+            is_offered = request.functions or settings.hosted_tools
+            body |= _tools(request, model, own, limits) if is_offered else _withdrawn_functions(dialog, own)
+            body |= _reasoning(settings, max_tokens, model, own)
+            if request.output.schema is not None:
+                form = kept(request.output, _form)
+                body["output_config"] = {**body.get("output_config", {}), "format": form}
+            body |= _settings(settings, model, own)
+            if stream:
+                body["stream"] = True
+            extra = merged_body(profile.extra_body, settings.extra_body)
+            if settings.cache is not None:
+                body = _with_breakpoints(body, settings.cache, extra, there=dialog.breakpoints)
+            return to_json(merged_body(body, extra))
 
     def request_form(self, request: Request, profile: Profile) -> RequestForm:
         can_force = not _reasons_by_budget(request, profile_as(AnthropicProfile, profile))
@@ -277,30 +277,35 @@ class _DialogInTurns:
     content is sent back unchanged.
     """
 
-    def __init__(self, messages: Sequence[Message], model: str, profile: AnthropicProfile) -> None:
+    def __init__(self, model: str, profile: AnthropicProfile) -> None:
         self._model = model
         self._images = profile.images
+        self._system_in_dialog = profile.system_in_dialog
         self._ids = CallIds(is_plain=True)
         self._toolsets: dict[str, Any] = {}  # by the id of the call
         self._prompts: list[list[Block]] = []
+        self._turns: list[tuple[str, list[Block]]] = []
         self.function_names: dict[str, None] = {}  # of all calls, in order
         self.container: str | None = None  # where the service runs code
         self.breakpoints = 0  # cache breakpoints that the dialog already has
-        turns: list[tuple[str, list[Block]]] = []
-        for message in messages:
-            blocks = list(self._blocks(message))
-            if all(block.get("type") == "text" and not str(block.get("text")).strip() for block in blocks):
-                blocks = []
-            role = _ROLES[message.role]
-            if role == "system" and not (turns and profile.system_in_dialog):
-                self._prompts.append(blocks)
-            elif blocks and turns and turns[-1][0] == role != "system":
-                turns[-1][1].extend(blocks)
-            elif blocks:
-                turns.append((role, blocks))
-        if not turns:
+
+    def add(self, message: Message) -> None:
+        blocks = list(self._blocks(message))
+        if all(block.get("type") == "text" and not str(block.get("text")).strip() for block in blocks):
+            blocks = []
+        role, turns = _ROLES[message.role], self._turns
+        if role == "system" and not (turns and self._system_in_dialog):
+            self._prompts.append(blocks)
+        elif blocks and turns and turns[-1][0] == role != "system":
+            turns[-1][1].extend(blocks)
+        elif blocks:
+            turns.append((role, blocks))
+
+    @property
+    def turns(self) -> list[dict[str, Any]]:
+        if not self._turns:
             raise UsageError("the dialog: expected a message besides the system message, got none; add a user message")
-        self.turns = [{"role": role, "content": _unwrap_text(_results_first(blocks))} for role, blocks in turns]
+        return [{"role": role, "content": _unwrap_text(_results_first(blocks))} for role, blocks in self._turns]
 
     @property
     def uses_computer(self) -> bool:

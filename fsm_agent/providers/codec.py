@@ -10,10 +10,13 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from copy import deepcopy
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, TypeVar
+from operator import is_
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import asdict
 
@@ -30,15 +33,54 @@ from fsm_agent.providers.schemas import output_in_words
 from fsm_agent.providers.sse import EventStream, ServerEvent, read_json, request_id, with_halves
 
 T = TypeVar("T")
+D = TypeVar("D", bound="DialogEncoder")
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def readable(messages: Iterable[Message], provider: str) -> list[Message]:
-    """Return the messages without opaque parts from other providers.
+class DialogEncoder(Protocol):
+    """Encodes a dialog message by message."""
 
-    Only the provider that made an opaque part can read it, even if others use the same wire format.
+    def add(self, message: Message) -> None:
+        """Encode the next message."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _LongDialog:
+    """A dialog that has been encoded, and may go on."""
+
+    key: tuple[Any, ...]
+    messages: Sequence[Message]
+    encoder: Any
+
+
+_LONG = 100  # messages
+_MOST_KEPT = 4
+_long_dialogs: list[_LongDialog] = []  # encoded last in this OS process
+
+
+@contextmanager
+def encoded_dialog(make: Callable[..., D], messages: Sequence[Message], provider: str, *options: Any) -> Iterator[D]:
+    """Give an encoder, made by ``make(*options)``, that has read the messages.  It may be used only inside the block.
+
+    Opaque parts from other providers are left out.  Only the provider that made an opaque part can read it, even if
+    others use the same wire format.
+
+    Each request of a call repeats the messages of the one before.  So the encoders of the last few long dialogs are
+    kept, and each goes on if the same messages come again.  Without this, 2,000 rounds took 3.5 times as long.
     """
-    return [_without_foreign(message, provider) for message in messages]
+    key, count, encoder = (make, provider, *options), 0, make(*options)
+    for known in _long_dialogs[:]:
+        if known.key == key and len(known.messages) <= len(messages) and all(map(is_, known.messages, messages)):
+            with suppress(ValueError):  # another thread has taken it
+                _long_dialogs.remove(known)
+                count, encoder = len(known.messages), known.encoder
+                break
+    for message in messages[count:]:
+        encoder.add(_without_foreign(message, provider))
+    yield encoder
+    if len(messages) >= _LONG:
+        _long_dialogs.append(_LongDialog(key, tuple(messages), encoder))
+        del _long_dialogs[:-_MOST_KEPT]
 
 
 def _without_foreign(message: Message, provider: str) -> Message:

@@ -33,11 +33,11 @@ from fsm_agent.providers.codec import (
     Codec,
     Profile,
     check_settings,
+    encoded_dialog,
     kept,
     merged_body,
     offered_functions,
     profile_as,
-    readable,
     taken_settings,
     to_json,
     wire_name,
@@ -128,23 +128,22 @@ class GeminiCodec(Codec):
     def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
         request, _, words, _ = self.request_form(request, profile)
         own = profile_as(GeminiProfile, profile)
-        messages = readable(request.messages, provider)
-        if words:
-            messages = with_system_text(messages, words)
-        system, contents = _DialogInContents(model, own).of(messages)
-        is_turn = bool(system) and (profile.system_role == "user" or not contents)
-        first = [{"role": "user", "parts": system}] if is_turn else []
-        body: dict[str, Any] = {"contents": [*first, *contents]}
-        if system and not is_turn:
-            body["systemInstruction"] = {"parts": system}
-        body |= _tools(request, model, own)
-        config = _settings(request.settings, model, own)
-        if request.output.schema is not None:
-            config["responseMimeType"] = "application/json"
-            config["responseJsonSchema"] = kept(request.output, _schema)
-        if config:
-            body["generationConfig"] = config
-        return to_json(merged_body(body, profile.extra_body, request.settings.extra_body))
+        messages = with_system_text(request.messages, words) if words else request.messages
+        with encoded_dialog(_DialogInContents, messages, provider, model, own) as dialog:
+            system, contents = dialog.system, dialog.contents
+            is_turn = bool(system) and (profile.system_role == "user" or not contents)
+            first = [{"role": "user", "parts": system}] if is_turn else []
+            body: dict[str, Any] = {"contents": [*first, *contents]}
+            if system and not is_turn:
+                body["systemInstruction"] = {"parts": system}
+            body |= _tools(request, model, own)
+            config = _settings(request.settings, model, own)
+            if request.output.schema is not None:
+                config["responseMimeType"] = "application/json"
+                config["responseJsonSchema"] = kept(request.output, _schema)
+            if config:
+                body["generationConfig"] = config
+            return to_json(merged_body(body, profile.extra_body, request.settings.extra_body))
 
     def decoder(self, headers: Mapping[str, str]) -> GeminiDecoder:
         return GeminiDecoder(headers)
@@ -239,26 +238,35 @@ class _DialogInContents:
         self._in_results = _IN_RESULTS if profile.media_in_results else frozenset[str]()
         self._actions: dict[str, FunctionCall] = {}  # computer actions without a result yet, by id
 
-    def of(self, messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return `(system, turns)`: the parts of the system instruction, and the turns."""
-        system, contents, beside, last_role = list[Any](), list[dict[str, Any]](), list[Any](), ""
-        for message in messages:
-            if beside and not any(isinstance(part, FunctionResult) for part in message.parts):
-                contents.append({"role": "user", "parts": beside})
-                beside = []
-            if message.role == "system":
-                system += _system(message)
-            elif message.role == "assistant":
-                if parts := self._model_parts(message):
-                    contents.append({"role": "model", "parts": parts})
-            elif message.role == last_role == "tool":
-                contents[-1]["parts"] += self._user_parts(message.parts)
-            else:
-                contents.append({"role": "user", "parts": self._user_parts(message.parts)})
-            if message.role != "assistant":
-                beside += self._beside_of(message)
-            last_role = message.role
-        return system, [*contents, {"role": "user", "parts": beside}] if beside else contents
+        self._contents: list[dict[str, Any]] = []
+        self._beside: list[Any] = []
+        self._last_role = ""
+        self.system: list[Any] = []  # the parts of the system instruction
+
+    @property
+    def contents(self) -> list[dict[str, Any]]:
+        """The turns."""
+        return [*self._contents, *self._end_of_round()]
+
+    def _end_of_round(self) -> list[dict[str, Any]]:
+        return [{"role": "user", "parts": self._beside}] if self._beside else []
+
+    def add(self, message: Message) -> None:
+        if self._beside and not any(isinstance(part, FunctionResult) for part in message.parts):
+            self._contents += self._end_of_round()
+            self._beside = []
+        if message.role == "system":
+            self.system += _system(message)
+        elif message.role == "assistant":
+            if parts := self._model_parts(message):
+                self._contents.append({"role": "model", "parts": parts})
+        elif message.role == self._last_role == "tool":
+            self._contents[-1]["parts"] += self._user_parts(message.parts)
+        else:
+            self._contents.append({"role": "user", "parts": self._user_parts(message.parts)})
+        if message.role != "assistant":
+            self._beside += self._beside_of(message)
+        self._last_role = message.role
 
     def _user_parts(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
         """Return the parts, with function results first.  Gemini requires these directly after the calls."""

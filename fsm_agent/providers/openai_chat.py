@@ -18,10 +18,10 @@ from fsm_agent.providers.codec import (
     Codec,
     Profile,
     check_settings,
+    encoded_dialog,
     kept,
     merged_body,
     offered_functions,
-    readable,
     to_json,
     wire_name,
 )
@@ -64,51 +64,65 @@ class OpenAIChatCodec(Codec):
 
     def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
         request, _, words, _ = self.request_form(request, profile)
-        entries = _entries(readable(request.messages, provider), model, profile)
-        if words:
-            _append_to_system(entries, words, profile)
-        if not profile.user_after_results:
-            entries = _bridged(entries)
-        body: dict[str, Any] = {"model": model, "messages": entries}
-        if request.functions:
-            body |= _tools(request, profile)
-        for tool in request.settings.hosted_tools:
-            body |= _hosted_tool(tool, model, profile)
-        if request.output.schema is not None:
-            body["response_format"] = kept(request.output, _response_format, profile.strict_functions)
-        body |= _settings(request.settings, model, profile)
-        if stream:
-            body["stream"] = True
-            if profile.stream_usage:
-                body["stream_options"] = {"include_usage": True}
-        extra, own_extra = profile.extra_body, request.settings.extra_body
-        return to_json(merged_body(body, extra, own_extra) if extra or own_extra else body)
+        with encoded_dialog(_DialogInEntries, request.messages, provider, model, profile) as dialog:
+            entries = dialog.entries
+            if words:
+                entries = _with_words(entries, words, profile)
+            if not profile.user_after_results:
+                entries = _bridged(entries)
+            body: dict[str, Any] = {"model": model, "messages": entries}
+            if request.functions:
+                body |= _tools(request, profile)
+            for tool in request.settings.hosted_tools:
+                body |= _hosted_tool(tool, model, profile)
+            if request.output.schema is not None:
+                body["response_format"] = kept(request.output, _response_format, profile.strict_functions)
+            body |= _settings(request.settings, model, profile)
+            if stream:
+                body["stream"] = True
+                if profile.stream_usage:
+                    body["stream_options"] = {"include_usage": True}
+            extra, own_extra = profile.extra_body, request.settings.extra_body
+            return to_json(merged_body(body, extra, own_extra) if extra or own_extra else body)
 
     def decoder(self, headers: Mapping[str, str]) -> ChatDecoder:
         return ChatDecoder(headers)
 
 
-def _entries(messages: Sequence[Message], model: str, profile: Profile) -> list[dict[str, Any]]:
-    """Return the entries for a dialog.
+class _DialogInEntries:
+    """Encodes a dialog as entries.
 
     Entries with the role 'tool' take only text, so attachments from function results follow the round.
     """
-    ids = CallIds(exactly=profile.call_id_chars)
-    entries, beside = list[dict[str, Any]](), list[Any]()
-    for message in messages:
-        results = [(part, ids.of_result(part)) for part in message.parts if isinstance(part, FunctionResult)]
-        if beside and not results:
-            entries.append({"role": "user", "content": beside})
-            beside = []
+
+    def __init__(self, model: str, profile: Profile) -> None:
+        self._model = model
+        self._profile = profile
+        self._ids = CallIds(exactly=profile.call_id_chars)
+        self._entries: list[dict[str, Any]] = []
+        self._beside: list[Any] = []
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        return [*self._entries, *self._end_of_round()]
+
+    def _end_of_round(self) -> list[dict[str, Any]]:
+        return [{"role": "user", "content": self._beside}] if self._beside else []
+
+    def add(self, message: Message) -> None:
+        model, profile = self._model, self._profile
+        results = [(part, self._ids.of_result(part)) for part in message.parts if isinstance(part, FunctionResult)]
+        if self._beside and not results:
+            self._entries += self._end_of_round()
+            self._beside = []
         for result, id in results:  # some services refuse an empty string as null
-            entries.append({"role": "tool", "tool_call_id": id, "content": result.text or "{}"})
+            self._entries.append({"role": "tool", "tool_call_id": id, "content": result.text or "{}"})
             if result.attachments and message.role != "assistant":
-                beside += _attachment_parts(result, id, model, profile)
+                self._beside += _attachment_parts(result, id, model, profile)
         if message.role == "assistant":
-            entries.append(_assistant(message, model, profile, ids))
+            self._entries.append(_assistant(message, model, profile, self._ids))
         elif not results or len(results) < len(message.parts):
-            entries += _input_entries(message, model, profile)
-    return [*entries, {"role": "user", "content": beside}] if beside else entries
+            self._entries += _input_entries(message, model, profile)
 
 
 def _bridged(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -229,13 +243,16 @@ def _think(entry: dict[str, Any], message: Message, name: str) -> None:
             entry["content"] = [thinking, *texts]
 
 
-def _append_to_system(messages: list[dict[str, Any]], words: str, profile: Profile) -> None:
-    if not messages or messages[0]["role"] != profile.system_role:
-        messages.insert(0, {"role": profile.system_role, "content": words})
-    elif isinstance(content := messages[0]["content"], list):
-        content.append({"type": "text", "text": words})
+def _with_words(entries: Sequence[dict[str, Any]], words: str, profile: Profile) -> list[dict[str, Any]]:
+    """Return the entries with ``words`` at the end of the first one, if that is the system prompt."""
+    if not entries or entries[0]["role"] != profile.system_role:
+        return [{"role": profile.system_role, "content": words}, *entries]
+    content = entries[0]["content"]
+    if isinstance(content, list):
+        content = [*content, {"type": "text", "text": words}]
     else:
-        messages[0]["content"] = f"{content}\n\n{words}" if content else words
+        content = f"{content}\n\n{words}" if content else words
+    return [{**entries[0], "content": content}, *entries[1:]]
 
 
 def _tools(request: Request, profile: Profile) -> dict[str, Any]:

@@ -28,10 +28,10 @@ from fsm_agent.providers.codec import (
     Profile,
     adaptations,
     check_settings,
+    encoded_dialog,
     kept,
     merged_body,
     offered_functions,
-    readable,
     taken_settings,
     to_json,
     wire_name,
@@ -93,19 +93,17 @@ class OpenAIResponsesCodec(Codec):
         extra = merged_body(profile.extra_body, request.settings.extra_body)
         request, _, words, _ = self.request_form(request, profile)
         is_stored = bool(extra.get("store"))
-        messages = readable(request.messages, provider)
-        if words:
-            messages = with_system_text(messages, words)
-        items = _InputItems(model, profile, is_stored).of(messages)
-        body: dict[str, Any] = {"model": model, "input": items, "store": False}
-        if request.functions or request.settings.hosted_tools:
-            body |= _tools(request, model, profile)
-        if request.output.schema is not None:
-            body["text"] = {"format": kept(request.output, _format, profile.strict_functions)}
-        body |= _settings(request.settings, model, profile)
-        if stream:
-            body["stream"] = True
-        return to_json(merged_body(body, extra))
+        messages = with_system_text(request.messages, words) if words else request.messages
+        with encoded_dialog(_DialogInItems, messages, provider, model, profile, is_stored) as dialog:
+            body: dict[str, Any] = {"model": model, "input": dialog.items, "store": False}
+            if request.functions or request.settings.hosted_tools:
+                body |= _tools(request, model, profile)
+            if request.output.schema is not None:
+                body["text"] = {"format": kept(request.output, _format, profile.strict_functions)}
+            body |= _settings(request.settings, model, profile)
+            if stream:
+                body["stream"] = True
+            return to_json(merged_body(body, extra))
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
         return adaptations(self.request_form(request, profile), profile, taken_settings=_accepted_settings(profile))
@@ -232,7 +230,7 @@ def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any
     return {name: value for name, value in fields.items() if value is not None}
 
 
-class _InputItems:
+class _DialogInItems:
     """Encodes a dialog as items.  Each call and its result share an id that is unique in the dialog."""
 
     def __init__(self, model: str, profile: Profile, is_stored: bool) -> None:
@@ -241,13 +239,13 @@ class _InputItems:
         self._is_stored = is_stored
         self._ids = CallIds(most=MAX_ID)
         self._heads: dict[str, Mapping[str, Any]] = {}  # items of calls other than function calls, by id
+        self.items: list[Any] = []
 
-    def of(self, messages: Sequence[Message]) -> list[Any]:
-        return [item for message in messages for item in self._items_of(message)]
-
-    def _items_of(self, message: Message) -> Iterator[Any]:
-        yield from [item for part in message.parts if isinstance(part, FunctionResult) for item in self._result(part)]
-        yield from self._reply_items(message) if message.role == "assistant" else self._input_items(message)
+    def add(self, message: Message) -> None:
+        for part in message.parts:
+            if isinstance(part, FunctionResult):
+                self.items += self._result(part)
+        self.items += self._reply_items(message) if message.role == "assistant" else self._input_items(message)
 
     def _input_items(self, message: Message) -> Iterator[Any]:
         texts = [part.text for part in message.parts if isinstance(part, Text)]

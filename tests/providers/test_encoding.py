@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from support.copies import replace
 from support.examples import examples
-from support.long_dialogs import PICTURE
+from support.long_dialogs import PICTURE, asks, told
 
 from fsm_agent.call import Request
 from fsm_agent.errors import UsageError
@@ -108,6 +110,7 @@ OTHERS = [
     replace(PLAIN[3], settings=Settings(hosted_tools=(WebSearch(),))),
 ]
 BLIND = [replace(target, profile=replace(target.profile, images=False)) for target in PLAIN]
+TARGETS = st.sampled_from([*PLAIN, *WORDS, *OTHERS, *BLIND])
 wires = pytest.mark.parametrize("target", PLAIN, ids=lambda target: target.codec.name)
 
 
@@ -156,9 +159,66 @@ def messages(draw: st.DrawFn) -> Message:
 
 
 @examples(100)
-@given(st.sampled_from([*PLAIN, *WORDS, *OTHERS, *BLIND]), st.lists(messages(), max_size=8))
+@given(TARGETS, st.lists(messages(), max_size=8))
 def test_any_dialog_is_sent_without_the_parts_of_other_providers(target: Target, dialog: list[Message]) -> None:
     assert outcome(target.sent, dialog) == outcome(target.afresh, dialog)
+
+
+HEAD = [SYSTEM, *[Message.of(role, f"{n}") for n in range(60) for role in ("user", "assistant")]]
+
+
+def anew(messages: Sequence[Message]) -> list[Message]:
+    """Equal messages that no request has held yet."""
+    return [Message(role=message.role, parts=message.parts) for message in messages]
+
+
+@examples(60)
+@given(
+    st.sampled_from([*PLAIN, *WORDS, *OTHERS, *BLIND]),
+    st.lists(messages(), max_size=5),
+    st.lists(messages(), max_size=2),
+)
+def test_a_long_dialog_is_sent_alike_whether_it_grew_or_not(
+    target: Target, dialog: list[Message], branch: list[Message]
+) -> None:
+    grown = [[*HEAD, *dialog[:n]] for n in range(len(dialog) + 1)]
+    for sent in (*grown, [*grown[len(dialog) // 2], *branch], *grown[-1:]):
+        assert outcome(target.sent, sent) == outcome(target.sent, anew(sent))
+
+
+def test_threads_that_send_one_long_dialog_do_not_meet() -> None:
+    def sent(number: int) -> list[bool]:
+        own = [Message.of("user", f"{number} {n}") for n in range(20)]
+        grown = [[*HEAD, *own[:n]] for n in range(len(own))]
+        return [PLAIN[0].sent(messages) == PLAIN[0].sent(anew(messages)) for messages in grown]
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(all(same) for same in threads.map(sent, range(16)))
+
+
+def calls_of(target: Target, messages: Sequence[Message]) -> int:
+    """How many calls of Python functions it takes to send them."""
+    made = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal made
+        made += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        target.sent(messages)
+    finally:
+        sys.setprofile(before)
+    return made
+
+
+@wires
+def test_a_long_dialog_is_not_encoded_afresh_for_each_request(target: Target) -> None:
+    call = FunctionCall(id="1.0", name="search", arguments_json="{}")
+    head = [*HEAD, Message.of("assistant", call), Message.of("tool", FunctionResult(id="1.0", name="search", text="1"))]
+    target.sent(head)
+    assert calls_of(target, [*head, USER]) < 0.7 * calls_of(target, anew([*head, USER]))
 
 
 @wires
@@ -225,6 +285,13 @@ def test_a_result_is_matched_by_its_own_id_if_it_lacks_the_providers(target: Tar
     sent = json.dumps(target.sent([USER, Message.of("assistant", call), Message.of("tool", result)]))
     if target.codec.name != "gemini":
         assert sent.count('"call_x"') == 2
+
+
+@wires
+def test_an_attachment_of_a_result_is_sent_once(target: Target) -> None:
+    first = [asks("1.0"), told("1.0", images=1), Message.of("assistant", "a"), USER]
+    sent = json.dumps(target.sent([USER, *first, asks("2.0"), told("2.0"), Message.of("assistant", "b"), USER]))
+    assert sent.count(str(PICTURE.url)) == 1
 
 
 def test_a_breakpoint_stands_on_a_turn_that_was_written_before() -> None:
