@@ -24,8 +24,8 @@ from fsm_agent.messages.message import (
     Text,
 )
 from fsm_agent.messages.payload import Payload
-from fsm_agent.prompts.dialog import Dialog, task_message
-from fsm_agent.prompts.prompt import Prompt, Task
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt, Task, task_message
 from fsm_agent.runtime.environment import Client
 from fsm_agent.runtime.log import LOG
 from fsm_agent.validation import require

@@ -13,7 +13,7 @@ from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import SnapshotError, UsageError
 from fsm_agent.messages.convert import messages_of, overview
 from fsm_agent.messages.message import ChatDict, HistorySummary, Message, Part
-from fsm_agent.prompts.prompt import Prompt, Task
+from fsm_agent.prompts.prompt import Prompt, Task, task_message
 from fsm_agent.validation import require
 
 if TYPE_CHECKING:
@@ -28,12 +28,6 @@ class _Document(msgspec.Struct, omit_defaults=True):
     messages: Vector[Message]
     is_system_own: bool = False  # the dialog has a system message that no agent put there
     governed_by: str = ""
-
-
-def task_message(text: str, *parts: Part) -> Message:
-    """Return a user message, which must not be empty."""
-    require("the task", text, bool(parts or text.strip()), "text that asks for something")
-    return Message.of("user", text, *parts)
 
 
 class Dialog(Sequence[Message]):

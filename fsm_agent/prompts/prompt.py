@@ -18,7 +18,7 @@ from fsm_agent.functions import hosted_calls as hosted
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Functions, check_dependencies, functions_of, is_asked_per_call, sources
 from fsm_agent.messages.hosted_tools import HostedTool, check_hosted_tools
-from fsm_agent.messages.message import Message
+from fsm_agent.messages.message import Message, Part
 from fsm_agent.messages.payload import Payload
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.fingerprint import fingerprint_of
@@ -576,6 +576,12 @@ class Task(Generic[Out]):
             PromptError: If a variable has no value.
         """
         return self.prompt.render(**self.values)
+
+
+def task_message(text: str, *parts: Part) -> Message:
+    """Return a user message, which must not be empty."""
+    require("the task", text, bool(parts or text.strip()), "text that asks for something")
+    return Message.of("user", text, *parts)
 
 
 class MissingPrompt:

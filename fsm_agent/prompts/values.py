@@ -11,7 +11,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
@@ -227,7 +227,7 @@ def check_target(kind: type, target: str) -> None:
 
 def printed(value: Any) -> Any:
     """Return the value's own text for a template, or the value itself if it has no text."""
-    return prompt_text(value) if _any_inside(value, _has_text) else value
+    return prompt_text(value) if any(map(_has_text, _inner(value, _values_of))) else value
 
 
 def is_worded(value: Any) -> bool:
@@ -235,29 +235,35 @@ def is_worded(value: Any) -> bool:
 
     Such text is the meaning of an enum member, or the ``to_prompt`` of the value or a value inside it.
     """
-    return _any_inside(value, lambda item: _has_meaning(item) or hasattr(item, "to_prompt"))
+    return any(_has_meaning(item) or hasattr(item, "to_prompt") for item in _inner(value, _values_of))
 
 
-def _any_inside(value: Any, is_it: Callable[[Any], bool]) -> bool:
-    """Return whether ``is_it`` holds for a value or a value inside it.  Cycles are allowed."""
+def _inner(value: Any, fields: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
+    """Yield a value and the values inside it, in order.  Cycles are allowed.
+
+    Args:
+        value: The value.
+        fields: Returns the values of a record's fields that count.
+    """
     pending, seen = [value], set[int]()
     while pending:
         item = pending.pop()
-        if is_it(item):
-            return True
+        yield item
         if not _is_compound(item) or id(item) in seen:
             continue
         seen.add(id(item))
         if isinstance(item, Mapping):
-            pending += [*item, *item.values()]
+            inside: Iterable[Any] = [*item, *item.values()]
         elif isinstance(item, _SEQUENCES):
-            pending += item
-        elif isinstance(item, pydantic.RootModel):
-            pending.append(item.root)
+            inside = item
         else:
-            kind: Any = type(item)
-            pending += [getattr(item, field.name) for field in fields_of(kind)]
-    return False
+            inside = [item.root] if isinstance(item, pydantic.RootModel) else fields(item)
+        pending += reversed([*inside])
+
+
+def _values_of(record: Any) -> list[Any]:
+    kind: Any = type(record)
+    return [getattr(record, field.name) for field in fields_of(kind)]
 
 
 def is_attachment(value: Any) -> bool:
@@ -443,35 +449,23 @@ def attachments_in(value: Any, target: str | None = None, *, may_read: bool = Fa
 
     The target decides which fields are included.  ``may_read`` allows reading images from their sources, such as paths.
     """
-    pending, seen = [value], set[int]()
-    while pending:
-        item = pending.pop()
-        if isinstance(item, Image | Document):
-            yield item
-        elif isinstance(item, Payload):
-            yield from [part for part in item.parts if not isinstance(part, Text)]
-        elif _is_compound(item) and id(item) not in seen:
-            seen.add(id(item))
-            pending += reversed([*_items(item, target, may_read)])
 
-
-def _items(value: Any, target: str | None, may_read: bool) -> Iterator[Any]:
-    kind: Any = type(value)
-    if isinstance(value, Mapping):
-        yield from value.values()
-    elif isinstance(value, pydantic.RootModel):
-        yield value.root
-    elif not is_record(kind):
-        yield from value
-    else:
+    def shown(record: Any) -> Iterator[Any]:
+        kind: Any = type(record)
         for field in _readable_fields(kind):
-            look, item = field.look(target), getattr(value, field.name, None)
+            look, item = field.look(target), getattr(record, field.name, None)
             if look is None or field.info.exclude or item is None:
                 continue
             if not look.image or isinstance(item, Image):
                 yield item
             elif may_read:
                 yield Image.of(item)
+
+    for item in _inner(value, shown):
+        if isinstance(item, Image | Document):
+            yield item
+        elif isinstance(item, Payload):
+            yield from [part for part in item.parts if not isinstance(part, Text)]
 
 
 def _readable_fields(kind: type) -> Sequence[RecordField]:
