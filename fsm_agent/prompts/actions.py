@@ -13,7 +13,7 @@ from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions.schema import described_errors
 from fsm_agent.prompts.fields import RecordField, docstring_of, fields_of
 from fsm_agent.prompts.intents import framed_prompt
-from fsm_agent.prompts.output import CUT_OFF, MAX_LENGTH, Output, Parsed, Parser, ParserInput, nearly
+from fsm_agent.prompts.output import CUT_OFF, MAX_LENGTH, Output, Parsed, Parser, ParserInput, nearly, too_long
 from fsm_agent.prompts.parsers import attributes_of
 from fsm_agent.prompts.prompt import Prompt, PromptOptions
 from fsm_agent.prompts.quoting import is_name
@@ -232,7 +232,7 @@ class ActionSet(Parser[list[A]]):
         """
         text = source.text
         if len(text) > MAX_LENGTH:
-            raise ParseError(f"the answer has {len(text)} characters, and at most {MAX_LENGTH} are read")
+            raise too_long(text, MAX_LENGTH)
         if source.is_cut:
             raise ParseError(CUT_OFF)
         actions, notes, problems = list[A](), list[str](), list[str]()

@@ -15,7 +15,7 @@ from typing_extensions import TypeForm, TypeVar
 
 from fsm_agent.errors import ParseError, ParseFailed, PromptError, TagNotFound, UsageError
 from fsm_agent.prompts.fields import is_skipped, label_of
-from fsm_agent.prompts.output import CUT_OFF, MAX_LENGTH, Output, Parsed, Parser, ParserInput, member
+from fsm_agent.prompts.output import CUT_OFF, MAX_LENGTH, Output, Parsed, Parser, ParserInput, member, too_long
 from fsm_agent.prompts.prompt import Prompt, PromptOptions
 from fsm_agent.prompts.quoting import guard_of, is_name, quoted
 from fsm_agent.prompts.scanning import elements, mentioned, unescaped
@@ -78,7 +78,7 @@ class IntentExtractor(Parser[T]):
         """
         text = source.text
         if len(text) > MAX_LENGTH:
-            raise ParseError(f"the answer has {len(text)} characters, and at most {MAX_LENGTH} are read")
+            raise too_long(text, MAX_LENGTH)
         found = next(elements(text, (self.tag,)), None)
         if found is None:
             raise ParseError(CUT_OFF) if source.is_cut else TagNotFound(self.tag, self._missing(text))

@@ -172,8 +172,6 @@ class Prompts:
                     self._check(file, name, folder)
                 except PromptFileError as error:
                     problems[error.problem] = None
-                except UsageError as error:
-                    problems[PromptFileProblem(str(file), 0, str(error))] = None
         return [*problems]
 
     def _check(self, file: Path, name: str, folder: Path) -> None:

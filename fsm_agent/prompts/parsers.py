@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import lru_cache
+from dataclasses import KW_ONLY, dataclass
+from functools import lru_cache, partial
 from itertools import islice
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, overload
@@ -38,7 +38,6 @@ from fsm_agent.prompts.output import (
 from fsm_agent.prompts.partial_output import PartialReader
 from fsm_agent.prompts.repairs import granted, repaired
 from fsm_agent.prompts.scanning import (
-    Block,
     blocks,
     bracketed,
     broken_brackets,
@@ -60,44 +59,43 @@ _MAX_SHOWN = 5  # problems of one strategy
 _UNSET: Any = object()
 
 
+@dataclass(frozen=True, eq=False)
 class ParsingStrategy(Parser[T_co]):
     """A way to find an answer in text.  As a parser, it returns its first candidate; `first_of` combines several.
 
     Attributes:
         name: The name in error messages, which says what the strategy looks for.
+        find: Returns the pieces of text that may be the answer, the most likely first.
+        find_broken: Returns the pieces that may be the answer after repair, if they differ.
         is_json: Whether candidates are JSON and the value is their data.  Otherwise, the value is the text.
         opening: A regular expression for the text before the JSON, so that a reply can be read as it arrives.  Without
             it, the answer is known only when the reply is complete.
     """
 
     name: str
-    is_json = False
+    find: Callable[[str], Iterable[str]]
+    _: KW_ONLY
+    find_broken: Callable[[str], Iterable[str]] | None = None
+    is_json: bool = False
     opening: str | None = None
-
-    @abstractmethod
-    def candidates(self, text: str) -> Iterable[str]:
-        """Return the pieces of text that may be the answer, the most likely first."""
-
-    def broken(self, text: str) -> Iterable[str]:
-        """Return the pieces that may be the answer after repair."""
-        return self.candidates(text)
 
     def read(self, source: ParserInput) -> T_co | Parsed[T_co]:
         return first_of(self).read(source)
 
     @property
     def label(self) -> str:
-        return f"{type(self).__name__}({self.name})"
+        return self.name
 
 
-class _Own(ParsingStrategy[str]):
-    def __init__(self, function: Callable[[str], str | Iterable[str] | None]) -> None:
-        self.function = function
-        self.name = getattr(function, "__name__", type(function).__name__)
+def _strategy(given: ParsingStrategy[Any] | Finder) -> ParsingStrategy[Any]:
+    if isinstance(given, ParsingStrategy):
+        return given
+    return ParsingStrategy(getattr(given, "__name__", type(given).__name__), partial(_found_by, given))
 
-    def candidates(self, text: str) -> Iterable[str]:
-        found = self.function(text)
-        return () if found is None else (found,) if isinstance(found, str) else found
+
+def _found_by(finder: Finder, text: str) -> Iterable[str]:
+    found = finder(text)
+    return () if found is None else (found,) if isinstance(found, str) else found
 
 
 class _FirstOf(Parser[T_co]):
@@ -122,7 +120,7 @@ class _FirstOf(Parser[T_co]):
             type(max_length) is int and max_length > 0,
             "a whole number of at least 1",
         )
-        self.strategies = tuple([one if isinstance(one, ParsingStrategy) else _Own(one) for one in strategies])
+        self.strategies = tuple(map(_strategy, strategies))
         self.repairs, self.max_length = frozenset(repairs), max_length
         self.is_typed = expect is not _UNSET and expect is not str  # then strategies for text read JSON, too
         self.output = _output(Any if expect is _UNSET else Annotated[str, "in JSON"] if expect is str else expect)
@@ -145,13 +143,13 @@ class _FirstOf(Parser[T_co]):
         attempt, answer = _Attempt(self, source), without_thought(text)
         for strategy in self.strategies:
             searched = answer if attempt.wants_json(strategy) else text
-            for candidate in islice(strategy.candidates(searched), _MAX_CANDIDATES):
+            for candidate in islice(strategy.find(searched), _MAX_CANDIDATES):
                 if (found := attempt.strictly(strategy, candidate, searched)) is not None:
                     return found
         if "json" in self.repairs and not source.is_cut and len(text) <= MAX_REPAIRED:
             looks = granted(text)
             for strategy in filter(attempt.wants_json, self.strategies):
-                for candidate in islice(strategy.broken(answer), MAX_BROKEN):
+                for candidate in islice((strategy.find_broken or strategy.find)(answer), MAX_BROKEN):
                     if (found := attempt.mended(strategy, repaired(candidate, looks))) is not None:
                         return found
         if "names" in self.repairs and (found := attempt.nearly()) is not None:
@@ -306,90 +304,6 @@ def _repeated(document: str) -> str | None:
     return found[0] if found else None
 
 
-class _Tagged(ParsingStrategy[str]):
-    def __init__(self, tag: str) -> None:
-        require("the tag of tagged", tag, isinstance(tag, str) and is_tag(tag), "a name such as 'answer'")
-        self.tag, self.name = tag, f"<{tag}>"
-        self.opening = rf"<{re.escape(tag)}(?:\s[^<>]*+)?>"
-
-    def candidates(self, text: str) -> Iterable[str]:
-        return [element.content for element in elements(text, (self.tag,))]
-
-
-class _Code(ParsingStrategy[str]):
-    """The contents of fenced Markdown blocks."""
-
-    def __init__(self, language: str | None, *, is_json: bool = False) -> None:
-        right = language is None or (isinstance(language, str) and language != "" and not language.split()[1:])
-        require("the language of code", language, right, "the word after the fence, such as 'python', or None")
-        self.language, self.is_json = language, is_json
-        words = "(?:|json|jsonc|json5)" if is_json else re.escape(language or "")
-        self.opening = rf"\n[ \t]*+(?:`{{3,}}+|~{{3,}}+)[ \t]*+(?i:{words})(?:[ \t][^\n`]*+)?\n"
-        self.name = "a block of JSON" if is_json else "a block of code" if language is None else f"a {language} block"
-
-    def candidates(self, text: str) -> Iterable[str]:
-        return (block.content for block in blocks(text) if self._is_right(block))
-
-    def _is_right(self, block: Block) -> bool:
-        if self.is_json:
-            return block.info.casefold() in ("", "json", "jsonc", "json5")
-        return self.language is None or block.info.casefold() == self.language.casefold()
-
-
-class _Brackets(ParsingStrategy[Any]):
-    """The JSON objects and arrays anywhere in the text."""
-
-    name, is_json, opening = "JSON anywhere", True, ""
-
-    def candidates(self, text: str) -> Iterable[str]:
-        return bracketed(text)
-
-    def broken(self, text: str) -> Iterable[str]:
-        return broken_brackets(text)
-
-
-class _Keyword(ParsingStrategy[str]):
-    def __init__(self, words: tuple[str, ...]) -> None:
-        right = bool(words) and all(isinstance(word, str) and word for word in words)
-        require("the words of keyword", words, right, "one or more strings")
-        self.words, self.name = words, f"one of {', '.join(map(repr, words))}"
-
-    def candidates(self, text: str) -> Iterable[str]:
-        folded = text.casefold()
-        return (word for word in self.words if word.casefold() in folded)
-
-
-class _Regex(ParsingStrategy[str]):
-    def __init__(self, regex: str | re.Pattern[str], max_length: int) -> None:
-        try:
-            self.regex = re.compile(regex)
-        except (re.error, TypeError, RecursionError, OverflowError) as error:  # the third: brackets within brackets
-            raise UsageError(
-                f"the pattern of regex: expected a regular expression, got {regex!r:.200}: {error}"
-            ) from error
-        self.max_length, self.name = max_length, f"the pattern {self.regex.pattern!r}"
-
-    def candidates(self, text: str) -> Iterator[str]:
-        if len(text) > self.max_length:
-            limit = f"regex(…, max_length={self.max_length})"
-            raise ParseError(f"the answer has {len(text)} characters, and {limit} looks at no more: give a shorter one")
-        for match in self.regex.finditer(text):
-            yield match[1] if self.regex.groups and match[1] is not None else match[0]
-
-
-class _Verbatim(ParsingStrategy[str]):
-    """The whole text."""
-
-    name = "the whole text"
-
-    def candidates(self, text: str) -> Iterable[str]:
-        return (text,)
-
-
-class _WholeJson(_Verbatim):
-    name, is_json = "the whole text", True
-
-
 def tagged(tag: str) -> ParsingStrategy[str]:
     """Find the trimmed content of ``<tag>…</tag>``.  The tag is case-sensitive, and attributes are ignored.
 
@@ -397,7 +311,12 @@ def tagged(tag: str) -> ParsingStrategy[str]:
         >>> first_of(tagged("answer"))("I think <answer>42</answer>.")
         '42'
     """
-    return _Tagged(tag)
+    require("the tag of tagged", tag, isinstance(tag, str) and is_tag(tag), "a name such as 'answer'")
+    return ParsingStrategy(f"<{tag}>", partial(_contents, tag), opening=rf"<{re.escape(tag)}(?:\s[^<>]*+)?>")
+
+
+def _contents(tag: str, text: str) -> Iterable[str]:
+    return (element.content for element in elements(text, (tag,)))
 
 
 def code(language: str | None = None) -> ParsingStrategy[str]:
@@ -415,7 +334,21 @@ def code(language: str | None = None) -> ParsingStrategy[str]:
         >>> first_of(code("sql"))(reply)
         'SELECT 1'
     """
-    return _Code(language)
+    right = language is None or (isinstance(language, str) and language != "" and not language.split()[1:])
+    require("the language of code", language, right, "the word after the fence, such as 'python', or None")
+    if language is None:
+        return ParsingStrategy("a block of code", partial(_code_in, None), opening=_opening_of(""))
+    words = (language.casefold(),)
+    return ParsingStrategy(f"a {language} block", partial(_code_in, words), opening=_opening_of(language))
+
+
+def _code_in(words: Collection[str] | None, text: str) -> Iterable[str]:
+    return (block.content for block in blocks(text) if words is None or block.info.casefold() in words)
+
+
+def _opening_of(*words: str) -> str:
+    """Return the pattern for the line that opens a fenced block."""
+    return rf"\n[ \t]*+(?:`{{3,}}+|~{{3,}}+)[ \t]*+(?i:{'|'.join(map(re.escape, words))})(?:[ \t][^\n`]*+)?\n"
 
 
 def keyword(*words: str) -> ParsingStrategy[str]:
@@ -425,7 +358,14 @@ def keyword(*words: str) -> ParsingStrategy[str]:
         >>> first_of(keyword("yes", "no"))("Yes, of course.")
         'yes'
     """
-    return _Keyword(words)
+    right = bool(words) and all(isinstance(word, str) and word for word in words)
+    require("the words of keyword", words, right, "one or more strings")
+    return ParsingStrategy(f"one of {', '.join(map(repr, words))}", partial(_words_in, words))
+
+
+def _words_in(words: Iterable[str], text: str) -> Iterable[str]:
+    folded = text.casefold()
+    return (word for word in words if word.casefold() in folded)
 
 
 def regex(pattern: str | re.Pattern[str], *, max_length: int = 10_000) -> ParsingStrategy[str]:
@@ -440,10 +380,31 @@ def regex(pattern: str | re.Pattern[str], *, max_length: int = 10_000) -> Parsin
         >>> first_of(regex("order ([0-9]+)"))("It is order 17.")
         '17'
     """
-    return _Regex(pattern, max_length)
+    try:
+        compiled = re.compile(pattern)
+    except (re.error, TypeError, RecursionError, OverflowError) as error:  # the third: brackets within brackets
+        raise UsageError(
+            f"the pattern of regex: expected a regular expression, got {pattern!r:.200}: {error}"
+        ) from error
+    return ParsingStrategy(f"the pattern {compiled.pattern!r}", partial(_matches, compiled, max_length))
 
 
-json_block: ParsingStrategy[Any] = _Code(None, is_json=True)
+def _matches(pattern: re.Pattern[str], max_length: int, text: str) -> Iterator[str]:
+    if len(text) > max_length:
+        limit = f"regex(…, max_length={max_length})"
+        raise ParseError(f"the answer has {len(text)} characters, and {limit} looks at no more: give a shorter one")
+    for match in pattern.finditer(text):
+        yield match[1] if pattern.groups and match[1] is not None else match[0]
+
+
+def _whole(text: str) -> Iterable[str]:
+    return (text,)
+
+
+_JSON_WORDS = ("", "json", "jsonc", "json5")
+json_block: ParsingStrategy[Any] = ParsingStrategy(
+    "a block of JSON", partial(_code_in, _JSON_WORDS), is_json=True, opening=_opening_of(*_JSON_WORDS)
+)
 """The strategy that finds JSON in a fenced block.
 
 Examples:
@@ -453,21 +414,23 @@ Examples:
     >>> first_of(json_block, expect=dict)(reply)
     {'count': 2}
 """
-json_anywhere: ParsingStrategy[Any] = _Brackets()
+json_anywhere: ParsingStrategy[Any] = ParsingStrategy(
+    "JSON anywhere", bracketed, find_broken=broken_brackets, is_json=True, opening=""
+)
 """The strategy that finds JSON objects and arrays anywhere in the text.
 
 Examples:
     >>> first_of(json_anywhere, expect=dict)('So: {"count": 2}.')
     {'count': 2}
 """
-verbatim: ParsingStrategy[str] = _Verbatim()
+verbatim: ParsingStrategy[str] = ParsingStrategy("the whole text", _whole)
 """The strategy that takes the text as it is.
 
 Examples:
     >>> first_of(verbatim)("  as it is ")
     '  as it is '
 """
-_ANSWER = (_WholeJson(), _Tagged("answer"), json_block, json_anywhere)
+_ANSWER = (ParsingStrategy[Any]("the whole text", _whole, is_json=True), tagged("answer"), json_block, json_anywhere)
 
 
 def extract_json(text: str, expect: Any = Any, *, max_length: int = MAX_LENGTH) -> Any:
@@ -573,7 +536,7 @@ class TagParser(Parser[dict[str, Any]]):
     def read(self, source: ParserInput) -> dict[str, Any]:
         text = source.text
         if len(text) > self.max_length:
-            raise ParseError(f"the answer has {len(text)} characters, and at most {self.max_length} are read")
+            raise too_long(text, self.max_length)
         found: dict[str, Any] = {RAW: text, **{name: [] for name in (*self.xml, *self.md)}}
         for element in elements(text, self.xml):
             written = attributes_of(element.attributes) if element.attributes else {}

@@ -118,6 +118,10 @@ class TestNothingElse:
         prompts = write(folder, task="".join([f'{{% include "shop/{name}.jinja" %}}' for name in parts]), **parts)
         with pytest.raises(PromptError, match="at most 100 "):
             prompts("task")
+        (folder / "shop/_p100.jinja").write_text("")
+        again = [*parts][:100] * 2
+        write(folder, task="".join([f'{{% include "shop/{name}.jinja" %}}' for name in again]))
+        assert prompts("task").render().text == "x" * 200, "each counts once"
 
     def test_code_cannot_be_reached(self, folder):
         prompts = write(

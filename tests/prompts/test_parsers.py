@@ -109,6 +109,7 @@ class TestEach:
         assert code("md")(text) == "```js\ne\n```"
         assert code("js")(text) == "e"
         assert code("sql")(text) == "f"
+        assert code("py")("```Py\nf\n```") == "f"
         with pytest.raises(ParseError, match="rust"):
             code("rust")(text)
 
@@ -121,6 +122,7 @@ class TestEach:
             ("```py\na\n`````\nb", "a"),
             ("````py\na\n```\nb\n````", "a\n```\nb"),
             ("```py\n```", ""),
+            ("````md\n```js\ne\n```\n````", "```js\ne\n```"),
         ):
             assert code()(text) == content
 
@@ -187,7 +189,8 @@ class TestFirstOf:
     def test_repairs_are_strict_first_recorded_and_can_be_switched_off(self):
         parser = first_of(json_anywhere, expect=Review)
         assert read(parser, 'So {"title": "a",} or {"title": "b"}') == Parsed(Review(title="b"))
-        assert read(parser, "So {'title': 'a',}") == Parsed(Review(title="a"), (MENDED,))
+        for broken in ("So {'title': 'a',}", 'So {"title": "a"'):
+            assert read(parser, broken) == Parsed(Review(title="a"), (MENDED,))
         nearly = "So {'tittle': 'a',}"
         assert read(parser, nearly) == Parsed(Review(title="a"), (MENDED, "the name 'tittle' was taken for 'title'"))
         two = """{"tittle": "a"} {'title': 'b'}"""

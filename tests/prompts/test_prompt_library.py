@@ -156,6 +156,24 @@ class TestBadFiles:
         assert "bad.jinja" in self.refusal(library)
 
 
+def test_a_folder_tells_the_first_problem_of_each_file(library):
+    assert Prompts(directory=library).problems() == []
+    for name in ("demo/plain.md", "demo/task.exceptoin.txt", "demo/lost.final.txt", "demo/a b.md"):
+        write(library / name, "text")
+    write(library / "demo/bad.md", "one\ntwo {{ x\n")
+    write(library / "demo/_part.md", "{{ y")
+    told = {
+        (Path(problem.file).name, problem.line, problem.text)
+        for problem in Prompts("demo", directory=library).problems()
+    }
+    assert {(name, line) for name, line, _ in told} == {
+        *[("plain.jinja", 0), ("task.exceptoin.txt", 0), ("lost.final.txt", 0), ("a b.md", 0)],
+        *[("bad.md", 2), ("_part.md", 1)],
+    }
+    for name in ("'plain.md'", "'exception'", "'lost'", "'a b'"):
+        assert any(name in text for *_, text in told), name
+
+
 class TestRegistered:
     def test_it_is_found_and_goes_before_files(self, library):
         prompt = register_prompt(Prompt("in code", path="demo/task"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import pytest
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from fsm_agent import Document, Image, UsageError
 from fsm_agent.messages import Text
@@ -31,6 +31,7 @@ class Report(BaseModel):
     scans: list[Image]
     close_up: Annotated[bytes | None, PromptField(target="Vision", image=True)] = None
     secret: Annotated[Image | None, PromptField(skip=True)] = None
+    draft: Annotated[Image | None, Field(exclude=True)] = None
     paper: Document | None = None
 
 
@@ -38,8 +39,9 @@ def report() -> Report:
     scans = [Image.of(JPEG), Image.of("https://x.example/a.png")]
     page = Page(title="One", cover=Image.of(JPEG))
     paper = Document.of(b"text")
+    hidden = Image.of(PNG)
     return Report(
-        before="b", photo=PNG, page=page, scans=scans, close_up=JPEG, secret=Image.of(PNG), paper=paper
+        before="b", photo=PNG, page=page, scans=scans, close_up=JPEG, secret=hidden, draft=hidden, paper=paper
     )  # fmt: skip
 
 
