@@ -130,7 +130,7 @@ def _command_for(waiting: CallSuspended, agent: AgentBase[Any]) -> str:
     journal, store = waiting.call.journal, agent.store
     if journal is None or not journal.is_stored or not isinstance(store, str | PathLike):
         return ""
-    return f"fsm-agent runs answer {shlex.quote(journal.run)} --store {shlex.quote(str(store))}"
+    return f"fsm-agent runs answer {shlex.quote(journal.run)} {options.store_option(str(store))}"
 
 
 class _Steps:

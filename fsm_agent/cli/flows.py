@@ -50,7 +50,7 @@ def check(
 ) -> None:
     """Check the flows of a module; show their states and what each waits for, or the errors."""
     with Screen() as screen:
-        rows = [_row(flow) for flow in option("module", load_flows, module)]
+        rows = [_row(flow) for flow in option("module", load_flows, module).values()]
         if as_json:
             screen.line(json_text(rows))
             return
@@ -65,7 +65,7 @@ def check(
 def diagram(flow: Named, level: AtLevel = None, format: AsFormat = None, output: Output = None) -> None:
     """Draw a flow."""
     with Screen():
-        drawn = flow_diagram(_one(flow), level=level)
+        drawn = flow_diagram(_one(flow)[0], level=level)
     draw(drawn, format, output)
 
 
@@ -81,7 +81,7 @@ def run(
 ) -> None:
     """Run a flow, or continue a run; a person at the terminal approves the functions of its agents."""
     with Screen(quiet=quiet, as_json=as_json) as screen:
-        found = _one(flow)
+        found, place = _one(flow)
         given = options.load_deps(deps, [found])
         for agent in agents_of(found):
             options.check_client(agent.client)  # before a run is made
@@ -97,7 +97,7 @@ def run(
                 run_id = run_id or secrets.token_hex(4)
                 name = shlex.quote(run_id)
                 again = f"fsm-agent flows run {flow} --run-id {name}{where}{options.deps_option(deps)}"
-                command = f"fsm-agent runs answer {name}{where or _store_in_code(flow)}"
+                command = f"fsm-agent runs answer {name}{where or f' --store {place}.store'}"
 
             def drive(sink: Any) -> Any:
                 if data is None:
@@ -134,7 +134,7 @@ def answer(
 ) -> None:
     """Answer a question of a run; its driver continues with the answer. Without an answer, a form asks for it."""
     with Screen() as screen:
-        found = _one(flow)
+        found, _ = _one(flow)
         if store is None and found.store is None:
             raise options.without_store("--store")
         with _kept(found, store) as (kept, where):
@@ -161,36 +161,32 @@ def _kept(flow: Flow[Any], store: str | None, *, must_exist: bool = True) -> Ite
         yield replace(flow, store=runs), f" {options.store_option(store)}"
 
 
-def load_flows(named: str) -> list[Flow[Any]]:
-    """Return the flows in ``module``, or the flow ``module:name``.  An orchestrator counts as its flow."""
+def load_flows(named: str) -> dict[str, Flow[Any]]:
+    """Return the flows in ``module``, or the flow ``module:name``, by ``module:name``.
+
+    An orchestrator counts as its flow.
+    """
     module_name, colon, path = named.partition(":")
     module = options.load_module(module_name, named)
-    listed = [within(module, path, named)] if colon else [*vars(module).values()]
-    flows = list({id(one): one for item in listed if (one := _flow_in(item)) is not None}.values())
-    if not flows:
+    listed = {path: within(module, path, named)} if colon else vars(module)
+    places: dict[Flow[Any], str] = {}
+    for name, item in listed.items():
+        flow = item.flow if isinstance(item, Orchestrator) else item
+        if isinstance(flow, Flow):
+            places.setdefault(flow, f"{module_name}:{name}")
+    if not places:
         raise UsageError(f"expected a module with a Flow, or 'module:name', got {named!r}")
-    return flows
+    return {place: flow for flow, place in places.items()}
 
 
-def _flow_in(item: object) -> Flow[Any] | None:
-    found = item.flow if isinstance(item, Orchestrator) else item
-    return found if isinstance(found, Flow) else None
-
-
-def _store_in_code(named: str) -> str:
-    """Return the option that names a flow's store by its place in the code, for commands without a flow."""
-    module, _, path = named.partition(":")
-    path = path or next(name for name, item in vars(options.load_module(module, named)).items() if _flow_in(item))
-    return f" {options.store_option(f'{module}:{path}.store')}"
-
-
-def _one(named: str) -> Flow[Any]:
+def _one(named: str) -> tuple[Flow[Any], str]:
+    """Return a flow and its place in the code."""
     flows = option("flow", load_flows, named)
     if len(flows) > 1:
-        raise typer.BadParameter(
-            f"expected one flow, got {', '.join(flow.name for flow in flows)} in {named}; pass module:name"
-        )
-    return flows[0]
+        names = ", ".join([flow.name for flow in flows.values()])
+        raise typer.BadParameter(f"expected one flow, got {names} in {named}; pass module:name")
+    [(place, flow)] = flows.items()
+    return flow, place
 
 
 def _row(flow: Flow[Any]) -> dict[str, Any]:
