@@ -31,6 +31,11 @@ def format_moment(at_s: float) -> str:
         return "?"
 
 
+def counted(number: int, thing: str) -> str:
+    """Return a number of things, such as ``1 run`` or ``1,200 runs``."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def in_seconds(time: Any) -> Any:
     """Return a timedelta in seconds, and any other value unchanged."""
     return time.total_seconds() if isinstance(time, timedelta) else time

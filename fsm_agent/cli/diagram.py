@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,17 +10,7 @@ import typer
 
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.diagrams.diagram import Level, call_diagram
-from fsm_agent.diagrams.drawing import Diagram, render, write
-
-
-class Format(StrEnum):
-    """The format of a diagram."""
-
-    MERMAID = "mermaid"
-    DOT = "dot"
-    SVG = "svg"
-    PNG = "png"
-
+from fsm_agent.diagrams.drawing import Diagram, Format, render, write
 
 AtLevel = Annotated[
     Level | None,
@@ -34,12 +23,12 @@ Output = Annotated[Path | None, typer.Option("--output", help="The file; by defa
 def draw(diagram: Diagram, format: Format | None, output: Path | None) -> None:
     """Write a diagram to a file or to stdout."""
     if output is not None:
-        path = write(diagram, output, format and format.value)
+        path = write(diagram, output, format)
         Screen().tell(f"diagram written to {path}")
         return
-    if format is Format.PNG and sys.stdout.isatty():
+    if format == "png" and sys.stdout.isatty():
         raise typer.BadParameter("expected a file for png, got the terminal; pass --output FILE", param_hint="--format")
-    typer.echo(render(diagram, format or Format.MERMAID), nl=False)
+    typer.echo(render(diagram, format or "mermaid"), nl=False)
 
 
 def diagram(level: AtLevel = None, format: AsFormat = None, output: Output = None) -> None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from fsm_agent._internal.text import format_moment
+from fsm_agent._internal.text import counted, format_moment
 from fsm_agent.call.effects import AskApproval, Reconcile
 from fsm_agent.call.record import State
 from fsm_agent.call.result import CallFailed, CallResult, CallSuspended
@@ -225,8 +225,8 @@ def overview(result: Any) -> Iterator[str]:
     if isinstance(result, CallResult):
         calls = Counter([call.name for call in result.function_calls])
         failed = Counter([call.name for call in result.function_calls if call.error is not None])
-        rounds = _format_count(result.record.rounds, "round")
-        yield f"{rounds}, {_format_count(calls.total(), 'function call')}"
+        rounds = counted(result.record.rounds, "round")
+        yield f"{rounds}, {counted(calls.total(), 'function call')}"
         for name, count in calls.items():
             often = f" {count} times" if count > 1 else ""
             yield f"  {one_line(name)}{often}{f', {failed[name]} failed' if failed[name] else ''}"
@@ -246,12 +246,8 @@ def _answer(result: Any) -> str | None:
     return None if result.ending.is_failure else json.dumps(result.to_dict()["data"], indent=2)
 
 
-def _format_count(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
 def _tokens(usage: Usage) -> str:
-    return f"{_format_count(usage.input_tokens or 0, 'token')} in, {usage.output_tokens or 0:,} out"
+    return f"{counted(usage.input_tokens or 0, 'token')} in, {usage.output_tokens or 0:,} out"
 
 
 class TerminalHook:

@@ -18,7 +18,7 @@ import typer
 from msgspec import to_builtins
 
 from fsm_agent._internal.structs import to_json
-from fsm_agent._internal.text import plain
+from fsm_agent._internal.text import counted, plain
 from fsm_agent.agents.agent import Agent
 from fsm_agent.call.journal import Header, header_of
 from fsm_agent.call.outcomes import Approved, Cancelled, Denied, FunctionFailed, Modified, Outcome, Returned, RunAgain
@@ -495,7 +495,7 @@ def prune(
             return
         for name in found:
             screen.line(one_line(name))
-        screen.tell(f"{len(found)} run{'' if len(found) == 1 else 's'} {'would be deleted' if dry_run else 'deleted'}")
+        screen.tell(f"{counted(len(found), 'run')} {'would be deleted' if dry_run else 'deleted'}")
 
 
 def _shown_json(reading: RunHistory) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from fsm_agent._internal.text import plain
+from fsm_agent._internal.text import counted, plain
 from fsm_agent.call.record import State
 from fsm_agent.cli.errors import SUSPENDED, exit_of
 from fsm_agent.messages.events import (
@@ -124,7 +124,7 @@ class StatusLine:
 
     def __str__(self) -> str:
         elapsed_s, tokens = time.monotonic() - self._began_s, self._reported + self._pieces
-        return f"{self.state} · round {self.rounds} · {tokens:,} token{'' if tokens == 1 else 's'} · {elapsed_s:.1f} s"
+        return f"{self.state} · round {self.rounds} · {counted(tokens, 'token')} · {elapsed_s:.1f} s"
 
 
 class Screen:

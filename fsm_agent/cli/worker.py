@@ -8,7 +8,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from enum import StrEnum
 from types import FrameType
 from typing import Annotated, Any
 
@@ -23,19 +22,12 @@ from fsm_agent.cli.options import Many, open_store
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.flows.flow import Flow
+from fsm_agent.store.claiming import OnChange
 from fsm_agent.workers import Engine, engine_of
 from fsm_agent.workers.health import HealthServer
 from fsm_agent.workers.worker import PATIENCE_S, Worker
 
 DRAIN_S = 25.0  # less than the 30 s after which Kubernetes kills a process that it asked to stop
-
-
-class Change(StrEnum):
-    """What happens to a run if its code has changed."""
-
-    REPORT = "report"
-    REST = "rest"
-    STOP = "stop"
 
 
 def worker(
@@ -58,8 +50,8 @@ def worker(
         typer.Option(min=0.0, metavar="SECONDS", help="How long a stopping worker waits for its steps."),
     ] = DRAIN_S,
     on_change: Annotated[
-        Change, typer.Option(metavar="HOW", help="If its code changed: report, rest or stop.")
-    ] = Change.REPORT,
+        OnChange, typer.Option(metavar="HOW", help="If its code changed: report, rest or stop.")
+    ] = "report",
     health_port: Annotated[
         int | None, typer.Option(min=0, max=65535, metavar="PORT", help="Serve /live, /health, /metrics.")
     ] = None,
@@ -78,7 +70,7 @@ def worker(
             prompts=prompts,
             patience_s=patience,
             drain_s=drain_s,
-            on_change=on_change.value,
+            on_change=on_change,
             only_known=only_known,
             keep=keep,
             max_age_s=max_age,

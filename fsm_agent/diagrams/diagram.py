@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar, get_args
 
-from fsm_agent._internal.text import format_duration
+from fsm_agent._internal.text import counted, format_duration
 from fsm_agent.call.journal import FlowTable
 from fsm_agent.call.machine import Row
 from fsm_agent.call.record import FINAL, State
@@ -203,7 +203,7 @@ class Stay:
 
     @property
     def note(self) -> tuple[str, ...]:
-        lines = [_format_count(self.visits, "visit")] if self.visits else []
+        lines = [counted(self.visits, "visit")] if self.visits else []
         if self.spent_s is not None:
             lines.append(format_duration(self.spent_s))
         if self.usage.total_tokens:
@@ -318,7 +318,7 @@ def table_diagram(table: FlowTable | None, trace: Sequence[Stepped], *, title: s
     ]
     current = trace[-1].to if trace else ""
     is_over = table.states.get(current) in _ENDS
-    caption = f"{'ended' if is_over else 'is'} in {current} after {_format_count(len(trace), 'step')}"
+    caption = f"{'ended' if is_over else 'is'} in {current} after {counted(len(trace), 'step')}"
     drawn = Diagram(
         title=title,
         nodes=(*nodes, *_any_state(edges)),
@@ -452,8 +452,8 @@ def _edge(source: str, to: str, lines: Sequence[str]) -> Edge:
 def _summary(trace: Sequence[Stepped], current: str, stays: Mapping[str, Stay]) -> tuple[str, ...]:
     verb = "ended" if current in FINAL else "waits"
     spent = format_duration(sum(stay.spent_s or 0.0 for stay in stays.values()))
-    tokens = _format_count(sum(stay.usage.total_tokens for stay in stays.values()), "token")
-    lines = [f"{verb} in {current} after {_format_count(len(trace), 'step')}, {spent}, {tokens}"]
+    tokens = counted(sum(stay.usage.total_tokens for stay in stays.values()), "token")
+    lines = [f"{verb} in {current} after {counted(len(trace), 'step')}, {spent}, {tokens}"]
     if trace and current == State.FAILED:
         last = trace[-1]
         why = f"{last.trigger}: {last.detail}" if last.detail else last.trigger
@@ -465,7 +465,3 @@ def _elapsed_s(since_s: float, at_s: float) -> float:
     """Return the difference between two times, or 0 if it is implausible, for example because a clock was set back."""
     elapsed = at_s - since_s
     return elapsed if 0 <= elapsed < math.inf else 0.0
-
-
-def _format_count(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'s' if number != 1 else ''}"

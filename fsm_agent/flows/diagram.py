@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fsm_agent._internal.structs import is_whole
+from fsm_agent._internal.text import counted
 from fsm_agent.diagrams.diagram import (
     ANY,
     ANY_NODE,
@@ -147,8 +148,7 @@ def _draw_state(state: State[Any], drawing: _Drawing, id: str, box: str, flow: F
     inside: Sequence[LiveState[Any, Any]] = state.members if isinstance(state, LiveState) else ()
     if isinstance(state, SubflowState) and level == drawing.depth:
         node = _node(state, id, box, flow)
-        count = len(state.flow.live)
-        folded = f"flow {state.flow.name}, {count} state{'s' if count != 1 else ''} not drawn"
+        folded = f"flow {state.flow.name}, {counted(len(state.flow.live), 'state')} not drawn"
         drawing.nodes.append(replace(node, note=(folded, *node.note[1:])))
         return
     if not inside and not isinstance(state, SubflowState):

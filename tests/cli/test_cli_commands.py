@@ -55,6 +55,11 @@ class TestErrors:
         assert (last["type"], last["exit_status"]) == ("failure", code)
         assert "Traceback" not in ended.stderr
 
+    def test_no_key_is_in_an_error(self):
+        told = refused("runs", "list", "--store", f"{KEY}.db")
+        assert KEY not in told
+        assert "sk-a***" in told
+
     def test_an_unknown_command_is_guessed_and_colours_are_for_terminals(self):
         assert "'ask'" in refused("aks", code=2)
         for words in (["providers"], ["--help"], ["ask", "--help"]):
