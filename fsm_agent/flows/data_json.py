@@ -193,12 +193,14 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
 def lost_in_json(value: Any, again: Any) -> str:
     """Return what a value loses in JSON even though the value read back is equal, or an empty string.
 
-    Equality ignores the bound of a deque and the default factory of a defaultdict.
+    Equality ignores the bound of a deque, the default factory of a defaultdict, and the fold of a time.
     """
     if value is again or type(value) in _LEAVES:
         return ""
     if isinstance(value, deque) and value.maxlen != again.maxlen:
         return f"maxlen={value.maxlen}; use a tuple of the last {value.maxlen} items"
+    if getattr(value, "fold", 0) != getattr(again, "fold", 0):
+        return "fold=1; give the time a ZoneInfo"
     factory = getattr(again, "default_factory", None)
     if isinstance(value, defaultdict) and value.default_factory is not factory:
         return "its default_factory; use a plain dict"
