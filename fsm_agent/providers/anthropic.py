@@ -291,8 +291,6 @@ class _DialogInTurns:
 
     def add(self, message: Message) -> None:
         blocks = list(self._blocks(message))
-        if all(block.get("type") == "text" and not str(block.get("text")).strip() for block in blocks):
-            blocks = []
         role, turns = _ROLES[message.role], self._turns
         if role == "system" and not (turns and self._system_in_dialog):
             self._prompts.append(blocks)
@@ -350,7 +348,7 @@ class _DialogInTurns:
                 return {"type": "thinking", "thinking": part.text} if is_ours else None
             case Text() | Image() | Document() if role == "tool":
                 raise UsageError(f"a message of role 'tool': expected only function results, got {part!r}")
-            case Text() if part.text and (role == "assistant" or not part.text.isspace()):
+            case Text() if part.text.strip():  # "text content blocks must contain non-whitespace text"
                 return {"type": "text", "text": part.text}
             case Image() | Document() if role == "user":
                 return self._media(part)

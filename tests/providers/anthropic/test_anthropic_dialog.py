@@ -86,9 +86,10 @@ def test_message_of_nothing_is_left_out() -> None:
     assert turns(*messages) == [{"role": "user", "content": [said("hi"), said("?")]}]
 
 
-def test_blank_text_goes_back_only_between_what_else_was_said() -> None:
-    blank = Text(" ")
-    assert turns(USER, Message.of("assistant", "a", blank, "", "b"))[1]["content"] == [said("a"), said(" "), said("b")]
+def test_blank_text_which_the_service_refuses_does_not_go_back() -> None:
+    blank, call = Text("\n\n"), FunctionCall(name="now", arguments_json="{}", provider_id="c")
+    assert turns(USER, Message.of("assistant", "a", blank, "", "b"))[1]["content"] == [said("a"), said("b")]
+    assert [block["type"] for block in turns(USER, Message.of("assistant", blank, call))[1]["content"]] == ["tool_use"]
     assert turns(USER, Message.of("assistant", blank, blank)) == turns(USER)
 
 
