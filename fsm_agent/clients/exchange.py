@@ -73,28 +73,28 @@ def expressed(
     Raises:
         UsageError: If no wire can express the request, even without hints.
     """
-    try:
-        return endpoint, request, _encode(endpoint, request, is_stream), ()
-    except UsageError:
-        wires = [endpoint] if endpoint.other is None else [endpoint, endpoint.other]
+    wires = [endpoint] if endpoint.other is None else [endpoint, endpoint.other]
     is_fixed = endpoint.provider.is_wire_fixed
-    taken = {kind for wire in (wires[:1] if is_fixed else wires) for kind in wire.profile.hosted_tools}
-    rest, left_out = without_hints(request, taken)
-    for asked, notes in [(request, ()), (rest, left_out)] if left_out else [(request, ())]:
+    notes: tuple[str, ...] = ()
+    while True:
         refusals: dict[str, UsageError] = {}
         for wire in wires:
             name = wire.provider.codec.name
             try:
-                body = _encode(wire, asked, is_stream)
+                body = _encode(wire, request, is_stream)
             except UsageError as error:
                 refusals[name] = error
                 continue
             if wire is endpoint:
-                return endpoint, asked, body, notes
+                return endpoint, request, body, notes
             (refusal,) = refusals.values()
             if not is_fixed:
-                return wire, asked, body, (f"the wire {name!r} was chosen: {refusal}", *notes)
+                return wire, request, body, (f"the wire {name!r} was chosen: {refusal}", *notes)
             refusals = {"": UsageError(f"{refusal}; use the wire {name!r} of the same provider, which supports it")}
+        usable = wires[:1] if is_fixed else wires
+        request, notes = without_hints(request, {kind for wire in usable for kind in wire.profile.hosted_tools})
+        if not notes:
+            break
     first, *others = refusals.values()
     if all(str(other) == str(first) for other in others):
         raise first
