@@ -28,7 +28,7 @@ from fsm_agent.messages.message import (
     object_text,
 )
 from fsm_agent.messages.reply import MOST_TOKENS, TokenLogprob
-from fsm_agent.providers.codec import LEFT_OUT, Profile
+from fsm_agent.providers.codec import LEFT_OUT, Profile, to_json
 
 MEDIA = (Image, Document)  # a tuple, because `isinstance` is slower with a new union each time
 
@@ -289,13 +289,20 @@ def _only_object(row: str) -> str | None:
     return found[1] if found else "{}"
 
 
+def json_object(text: str) -> dict[str, Any] | None:
+    """Return the JSON object in a text, or None if there is anything else."""
+    try:
+        value = pydantic_core.from_json(text, allow_inf_nan=False)
+        json.dumps(value, allow_nan=False)  # 1e999 has been read as infinity
+    except (ValueError, TypeError):  # TypeError: half a surrogate pair
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def arguments_object(text: str) -> dict[str, Any]:
     """Return arguments as a JSON object, even if the model wrote something else."""
-    try:
-        arguments = pydantic_core.from_json(object_text(text), allow_inf_nan=False)
-    except (ValueError, TypeError):  # TypeError: half a surrogate pair
-        arguments = None
-    return arguments if isinstance(arguments, dict) else {"invalid_arguments": text}
+    arguments = json_object(object_text(text))
+    return {"invalid_arguments": text} if arguments is None else arguments
 
 
 def arguments_text(text: str) -> str:
@@ -304,11 +311,7 @@ def arguments_text(text: str) -> str:
     Services refuse the whole dialog if they cannot parse the arguments.
     """
     whole = object_text(text)
-    try:
-        arguments = pydantic_core.from_json(whole)
-    except ValueError:
-        arguments = None
-    return whole if isinstance(arguments, dict) else pydantic_core.to_json({"invalid_arguments": text}).decode()
+    return whole if json_object(whole) is not None else to_json({"invalid_arguments": text}).decode()
 
 
 def with_system_text(messages: Sequence[Message], words: str) -> list[Message]:

@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import quote
 
-import pydantic_core
-
 from fsm_agent.call.effects import Request
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
@@ -47,6 +45,7 @@ from fsm_agent.providers.content import (
     announced,
     arguments_object,
     check_visible,
+    json_object,
     set_options,
     wire_type,
     with_system_text,
@@ -371,11 +370,8 @@ def _screen(text: str, action: FunctionCall) -> dict[str, Any]:
     If the action `is_flagged`, a person has confirmed it, and the response says so.
     https://ai.google.dev/gemini-api/docs/computer-use (November 2026)
     """
-    try:
-        state = pydantic_core.from_json(text)
-    except ValueError:
-        state = None
-    response = state if isinstance(state, dict) else {"output": text}
+    state = json_object(text)
+    response = {"output": text} if state is None else state
     return {**response, "safety_acknowledgement": "true"} if is_flagged(action) else response
 
 

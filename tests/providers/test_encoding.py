@@ -287,6 +287,15 @@ def test_a_result_is_matched_by_its_own_id_if_it_lacks_the_providers(target: Tar
         assert sent.count('"call_x"') == 2
 
 
+@pytest.mark.parametrize(
+    "written", ["[1]", '{"a": ', '{"a": NaN}', '{"a": -Infinity}', '{"a": 1e999}', '{"a": "\ud800"}']
+)
+@wires
+def test_arguments_that_are_no_json_object_are_told_in_one(target: Target, written: str) -> None:
+    said = target.sent([USER, Message.of("assistant", FunctionCall(id="1.0", name="f", arguments_json=written))])
+    assert "invalid_arguments" in json.dumps(said, allow_nan=False)
+
+
 @wires
 def test_an_attachment_of_a_result_is_sent_once(target: Target) -> None:
     first = [asks("1.0"), told("1.0", images=1), Message.of("assistant", "a"), USER]
