@@ -272,16 +272,9 @@ def overview(messages: Iterable[Message]) -> str:
     lines = list[str]()
     for number, message in enumerate(messages):
         held = list[str]()
-        for part in message.parts:
-            match part:
-                case Text():
-                    held.append(part.text)
-                case Image() | Document():
-                    held.append(f"[{_label(part)}]")
-                case FunctionCall():
-                    held.append(f"calls {part.name}({part.arguments_json})")
-                case FunctionResult():
-                    held.append(f"{part.name} {'fails' if part.is_error else 'returns'}: {part.text}")
+        for part, what, text in _said(message):
+            told = f"{what}({text})" if isinstance(part, FunctionCall) else f"{what}: {text}"
+            held.append(told if what else text)
         text = " ".join(plain(" ".join([piece[: 4 * _SHOWN] for piece in held])).split())
         text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
         lines.append(f"{number:>3} {message.role:<9} {text}".rstrip())
@@ -296,24 +289,26 @@ def transcript(messages: Iterable[Message]) -> str:
     """
     entries = list[str]()
     for message in messages:
-        lines = list[str]()
-        for part in message.parts:
-            match part:
-                case Text():
-                    lines.append(part.text)
-                case Image() | Document():
-                    lines.append(f"[{_label(part)}]")
-        if lines:
-            entries.append(_entry(message.role, "\n".join(lines)))
-        for part in message.parts:
-            match part:
-                case FunctionCall():
-                    entries.append(_entry(f"{message.role} calls {part.name}", part.arguments_json))
-                case FunctionResult():
-                    beside = "".join([f"\n[{_label(attachment)}]" for attachment in part.attachments])
-                    verb = "fails" if part.is_error else "returns"
-                    entries.append(_entry(f"{message.role} {part.name} {verb}", part.text + beside))
+        said = list(_said(message))
+        if texts := [text for _, what, text in said if not what]:
+            entries.append(_entry(message.role, "\n".join(texts)))
+        entries += [_entry(f"{message.role} {what}", text) for _, what, text in said if what]
     return "\n".join(entries)
+
+
+def _said(message: Message) -> Iterator[tuple[Part, str, str]]:
+    """Yield the parts to show, what each does ("" for texts and files), and its text."""
+    for part in message.parts:
+        match part:
+            case Text():
+                yield part, "", part.text
+            case Image() | Document():
+                yield part, "", f"[{_label(part)}]"
+            case FunctionCall():
+                yield part, f"calls {part.name}", part.arguments_json
+            case FunctionResult():
+                files = [f"[{_label(attachment)}]" for attachment in part.attachments]
+                yield part, f"{part.name} {'fails' if part.is_error else 'returns'}", "\n".join([part.text, *files])
 
 
 def _entry(who: str, text: str) -> str:
