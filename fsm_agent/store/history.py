@@ -90,8 +90,9 @@ class HistoryEntry(NamedTuple):
 
     @property
     def at_s(self) -> float:
-        """The Unix time of the outcome, or 0.0 if unknown."""
-        return _at_s(self.data)
+        """The Unix time of the outcome, or 0.0 if it is missing or damaged, like ``1e999``."""
+        at_s = self.data.get("at_s") if isinstance(self.data, dict) else None
+        return float(at_s) if isinstance(at_s, int | float) and abs(at_s) < _FAR_S else 0.0
 
     @property
     def usage(self) -> Usage:
@@ -241,18 +242,18 @@ def read(runs: Runs, run: str) -> RunHistory:
     """
     loaded = runs.store.load(run, after=0)
     header = header_of(loaded.header)
-    lines, problem = _lines(loaded.lines)
+    entries, problem = _entries(loaded.lines)
     verdict, is_sound = runs.journals.verdict(loaded)
     if problem:
         verdict, is_sound = problem, False
     seed = from_json(bytes(header.seed), Any)
-    processes = _processes(header, seed, lines)
+    processes = _processes(header, seed, entries)
     return RunHistory(
         loaded.run,
         header,
         seed,
         loaded.run.title or title_of(loaded.header),
-        tuple(_entries(lines, processes.values())),
+        tuple(_with_moves(entries, processes.values())),
         processes,
         _tables(header),
         loaded.signals,
@@ -272,17 +273,21 @@ def _tables(header: Header) -> Mapping[str, FlowTable]:
     return tables
 
 
-def _lines(texts: Sequence[str]) -> tuple[list[tuple[Line, Any]], str]:
-    """Return the entries before the first unreadable one, and what is wrong with that entry."""
-    found: list[tuple[Line, Any]] = []
-    for text in texts:
+def _entries(texts: Sequence[str]) -> tuple[list[HistoryEntry], str]:
+    """Return the entries before the first unreadable one, without their moves, and what is wrong with that entry."""
+    found: list[HistoryEntry] = []
+    for n, text in enumerate(texts, 1):
         try:
             line = line_of(text)
-            if line.n != len(found) + 1:
-                return found, f"entry {len(found) + 1}: expected the number {len(found) + 1}, got {line.n}"
-            found.append((line, json.loads(bytes(line.outcome))))
+            if line.n != n:
+                return found, f"entry {n}: expected the number {n}, got {line.n}"
+            data = json.loads(bytes(line.outcome))
         except (JournalError, ValueError, RecursionError) as error:
-            return found, f"entry {len(found) + 1}: {error}"
+            return found, f"entry {n}: {error}"
+        outcome = None
+        with suppress(ValueError):
+            outcome = from_json(bytes(line.outcome), Outcome)
+        found.append(HistoryEntry(line, data, outcome, (), 0.0))
     return found, ""
 
 
@@ -296,20 +301,16 @@ def _uses(runs: Runs, loaded: Loaded) -> Mapping[str, ContextUse]:
     return {} if record is None else {use.key: use for use in record.requests}
 
 
-def _entries(lines: Iterable[tuple[Line, Any]], processes: Iterable[ProcessView]) -> Iterator[HistoryEntry]:
+def _with_moves(entries: Iterable[HistoryEntry], processes: Iterable[ProcessView]) -> Iterator[HistoryEntry]:
     moves: dict[int, list[Move]] = {}
     for process in processes:
         for move in process.moves:
             moves.setdefault(move.n, []).append(move)
     moved_s: dict[str, float] = {}  # when each process took its last step, by path
-    for line, data in lines:
-        outcome = None
-        with suppress(ValueError):
-            outcome = from_json(bytes(line.outcome), Outcome)
-        order = {path: number for number, (path, _) in enumerate(line.steps)}
-        own = sorted(moves.get(line.n, ()), key=lambda move: order.get(move.path, -1))
-        entry = HistoryEntry(line, data, outcome, tuple(own), 0.0)
-        yield entry._replace(since_s=moved_s.get(entry.path, 0.0))
+    for entry in entries:
+        order = {path: number for number, (path, _) in enumerate(entry.line.steps)}
+        own = sorted(moves.get(entry.n, ()), key=lambda move: order.get(move.path, -1))
+        yield entry._replace(moves=tuple(own), since_s=moved_s.get(entry.path, 0.0))
         for path in (entry.path, *order):
             moved_s[path] = entry.at_s
 
@@ -317,23 +318,23 @@ def _entries(lines: Iterable[tuple[Line, Any]], processes: Iterable[ProcessView]
 # Processes, and the states that they went through
 
 
-def _processes(header: Header, seed: Any, lines: Sequence[tuple[Line, Any]]) -> dict[str, ProcessView]:
+def _processes(header: Header, seed: Any, entries: Sequence[HistoryEntry]) -> dict[str, ProcessView]:
     taken: dict[str, list[Move]] = {"": []}
     begun: dict[str, tuple[int, Beginning]] = {}
-    for line, data in lines:
+    for entry in entries:
+        n, line = entry.n, entry.line
         for one in line.begun:
-            begun.setdefault(one.path, (line.n, one))
-        if isinstance(data, dict) and data.get("kind") == RETRIED:
+            begun.setdefault(one.path, (n, one))
+        if entry.kind == RETRIED:
             for path, moves in taken.items():
-                moves.append(Move(line.n, path, _stepped(RETRIED, "", "", data, {})))
+                moves.append(Move(n, path, Stepped("", RETRIED, "", "", entry.at_s)))
+        detail, usage = _detail(entry.outcome) or line.why, entry.usage if isinstance(entry.outcome, Replied) else None
         for number, (path, trigger) in enumerate(line.steps):
             to = line.to[number] if number < len(line.to) else UNKNOWN
-            detail = data if number == 0 and isinstance(data, dict) else {}
-            step = _stepped(trigger, _own_key(line.key, path), to, data, detail)
-            if number == 0 and line.why:
-                step = step.changed(detail=step.detail or line.why)
-            taken.setdefault(path, []).append(Move(line.n, path, step))
-    undone = {line.n: max(0, data["step"]) for line, data in lines if _is_retried(data)}
+            step = Stepped("", trigger, to, _own_key(line.key, path), entry.at_s, "", detail, usage)
+            taken.setdefault(path, []).append(Move(n, path, step))
+            detail, usage = "", None  # only the first process took the outcome
+    undone = {entry.n: max(0, kept) for entry in entries if (kept := entry.undoes_to) is not None}
     root: Kind = "call" if isinstance(seed, dict) and "dialog" in seed else "flow"
     found: dict[str, ProcessView] = {}
     for path, moves in taken.items():
@@ -344,38 +345,20 @@ def _processes(header: Header, seed: Any, lines: Sequence[tuple[Line, Any]]) -> 
     return found
 
 
-def _is_retried(data: Any) -> bool:
-    return isinstance(data, dict) and data.get("kind") == RETRIED and isinstance(data.get("step"), int)
-
-
 def _kind(word: str) -> Kind:
-    for kind in get_args(Kind):
-        if word == kind:
-            return kind  # type: ignore[no-any-return]
-    return "call"
+    kind: Any = word if word in get_args(Kind) else "call"
+    return kind  # type: ignore[no-any-return]
 
 
-def _stepped(trigger: str, key: str, to: str, data: Any, about: Mapping[str, Any]) -> Stepped:
-    outcome, detail, usage = None, "", None
-    if about:
-        with suppress(ValueError, TypeError):
-            outcome = from_json(json.dumps(about), Outcome)
+def _detail(outcome: Outcome | None) -> str:
     match outcome:
-        case Replied(reply=reply):
-            usage = reply.usage
         case ModelFailed(error=error):
-            detail = error.message
+            return error.message
         case Returned(text=detail, is_error=True):
-            pass
+            return detail
         case Cancelled(reason=detail) | Stopped(reason=detail) | Denied(reason=detail):
-            pass
-    return Stepped("", trigger, to, key, _at_s(data), "", detail, usage)
-
-
-def _at_s(data: Any) -> float:
-    """Return the Unix time in an outcome, or 0.0 if it is missing or damaged, like ``1e999``."""
-    at_s = data.get("at_s") if isinstance(data, dict) else None
-    return float(at_s) if isinstance(at_s, int | float) and abs(at_s) < _FAR_S else 0.0
+            return detail
+    return ""
 
 
 def _own_key(key: str, path: str) -> str:
