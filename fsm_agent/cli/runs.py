@@ -178,7 +178,7 @@ def fork(
     name: Annotated[str, typer.Argument(metavar="NEW", help="The name of the fork.")],
     step: Step = None,
     data: Annotated[
-        str | None, typer.Option(metavar="JSON", help="New data of a flow, with which its state is entered again.")
+        str | None, typer.Option(metavar="JSON", help="New data of a flow, which enters its state again.")
     ] = None,
     agents: Annotated[str | None, typer.Option(metavar="MODULE", help=_CODE)] = None,
     by: options.By = None,
@@ -259,7 +259,7 @@ def export(
     store: StoreOption,
     run: RunName,
     redact: Annotated[
-        str | None, typer.Option(help="A function that returns an outcome without secrets, as module:name.")
+        str | None, typer.Option(metavar="MODULE:NAME", help="It returns an outcome without secrets.")
     ] = None,
 ) -> None:
     """Print the journal of a run as JSON lines."""
@@ -280,7 +280,7 @@ def answer(
     approve: Annotated[bool, typer.Option("--approve", help="The function may be called.")] = False,
     deny: Annotated[bool, typer.Option("--deny", help="The function may not be called.")] = False,
     arguments: Annotated[
-        str | None, typer.Option(metavar="JSON", help="The function may be called with these arguments instead.")
+        str | None, typer.Option(metavar="JSON", help="The function may be called with these.")
     ] = None,
     result: Annotated[str | None, typer.Option(metavar="TEXT", help=_RESULT)] = None,
     failed: Annotated[str | None, typer.Option(metavar="TEXT", help="The function and the run failed.")] = None,
@@ -478,9 +478,7 @@ def _ask_about(screen: Screen, going: Sequence[Run]) -> None:
 @app.command(cls=Command)
 def prune(
     store: StoreOption,
-    older_than: Annotated[
-        float | None, options.span("Delete runs that ended longer ago than 90s, 15m, 12h, 30d, 8w …")
-    ] = None,
+    older_than: Annotated[float | None, options.span("Delete runs that ended longer ago than 90s, 12h, 30d …")] = None,
     keep: Annotated[int | None, typer.Option(min=0, help="Keep only this many of the newest runs.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list them.")] = False,
     as_json: options.Json = False,

@@ -44,9 +44,7 @@ def serve(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent or flow, as module:name.")],
     store: options.OptionalStore = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port.")] = 8000,
-    host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="The address; access from other machines needs --user.")
-    ] = HOST,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to serve; other machines need --user.")] = HOST,
     user: Annotated[str | None, typer.Option(metavar="MODULE:NAME", help=_USER)] = None,
     token: Annotated[bool, typer.Option("--token", help=_TOKEN)] = False,
     deps: options.Deps = None,

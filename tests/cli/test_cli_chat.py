@@ -92,6 +92,11 @@ def test_a_store_keeps_it_for_the_next_time(model: Callable[..., Script], monkey
     assert said(script)[1:] == [["I am Ann.", "Hello Ann.", "Who am I?"], ["Who am I?"]]
 
 
+def test_a_bug_in_a_later_turn_is_the_last_line_of_json(model: Callable[..., Script]):
+    model("One.", KeyError("x"))
+    assert [line["type"] for line in lines_of(chat("a", "b", words=("--json",), code=1))][-1] == "failure"
+
+
 def test_who_names_an_object_as_conversation_is_told_what_talks_with_it(model: Callable[..., Script]):
     model("Hi.")
     assert "fsm-agent serve shop:clerk" in chat("hello", words=("shop:clerk",)).stderr
