@@ -12,10 +12,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from pydantic import BaseModel, Field
@@ -39,11 +40,12 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function, function
 from fsm_agent.messages.events import Event, FunctionEnded, FunctionStarted, ReplyCompleted, Stepped, TextDelta
 from fsm_agent.messages.reply import Settings, Usage
+from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.library import Prompts, packaged_prompts
 from fsm_agent.prompts.output import Output
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.providers.catalog import split_model
-from fsm_agent.runtime.environment import Client
+from fsm_agent.store.runs import Runs
 from fsm_agent.testing import Script, function_call
 
 INTRODUCTION = (
@@ -101,152 +103,119 @@ def eraser(directory: Path) -> Function:
 erase = eraser(Path())  # for the other processes, in their working directory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(NamedTuple):
     """The result of one part of the demo.  A part without output or problem was skipped."""
 
-    title: str
     output: str = ""
     calls: Sequence[AgentCall] = ()
     problem: str = ""
 
-    @property
-    def verdict(self) -> Text:
-        """One word about the result."""
-        if self.problem:
-            return Text("failed", "bold red")
-        return Text("ok" if self.output else "left out", "green")
-
 
 class Demo:
-    """The parts of the demo."""
+    """The parts of the demo.
 
-    def __init__(
-        self,
-        screen: Screen,
-        client: Client,
-        settings: Settings,
-        reach: tuple[Sequence[str], Mapping[str, str]],
-    ) -> None:
+    Args:
+        screen: The output.
+        agent: The agent that is asked.
+        reach: The options and environment variables with which another process reaches its model.
+    """
+
+    def __init__(self, screen: Screen, agent: Agent[Any, Any], reach: tuple[Sequence[str], Mapping[str, str]]) -> None:
         self._screen = screen
+        self._agent = agent
         self._reach = reach
-        self._agent = Agent(client, name="demo", system=_PROMPTS("system").template, settings=settings)
         self._is_speaking = False
-        self.results: list[Result] = []
 
-    def play(self) -> None:
-        """Run all parts."""
-        for part in (self._add_up, self._extract, self._recover, self._classify, self._approve_elsewhere):
-            self.results.append(result := part())
+    def play(self) -> dict[str, Result]:
+        """Run all parts, and return their results by title."""
+        results: dict[str, Result] = {}
+        for title, (play, about) in PARTS.items():
+            self._screen.line()
+            self._screen.line(f"{len(results) + 1}  {title}", "bold")
+            self._line(about, "dim")
+            results[title] = result = play(self)
             if result.problem:
                 self._line(f"not as it should be: {one_line(result.problem)}", "bold red")
+        return results
 
-    def _add_up(self) -> Result:
-        title = "A sum, through a function"
-        about = "After two worked examples, the model calls add(), gets the result, and answers with it."
+    def add_up(self) -> Result:
         script = Script(
             *(function_call("add", a=40, b=3), "The answer is 43."),
             *(function_call("add", a=310, b=75), "The answer is 385."),
         )
-        tasks = ("What is 40 + 3?", "Add 310 and 75.")
-        call, problem = self._play(title, about, _PROMPTS("task"), {"a": 17, "b": 25}, worked=(script, [add], tasks))
-        added = [one for one in call.record.function_calls if one.name == "add" and one.succeeded]
-        if not problem and not any(sorted(map(str, one.arguments.values())) == ["17", "25"] for one in added):
-            problem = "the model did not call add(a=17, b=25)"
-        elif not problem and "42" not in str(call.output):
-            problem = f"the answer {call.output!r:.80} does not say 42"
-        return Result(title=title, output=str(call.output), calls=[call], problem=problem)
 
-    def _extract(self) -> Result:
-        title, expected = "A typed answer, held to a schema", Person(name="Maria Silva", age=34, city="Lisbon")
-        about = "The answer must be a Person(name, age, city); the schema lets the model write nothing else."
+        def check(call: AgentCall) -> str:
+            added = [one.arguments for one in call.record.function_calls if one.name == "add" and one.succeeded]
+            if not any(sorted(map(str, arguments.values())) == ["17", "25"] for arguments in added):
+                return "the model did not call add(a=17, b=25)"
+            return "" if "42" in str(call.output) else f"the answer {call.output!r:.80} does not say 42"
+
+        worked = self._worked(script, [add], ["What is 40 + 3?", "Add 310 and 75."])
+        return self._ask(_PROMPTS("task"), {"a": 17, "b": 25}, check, after=worked)
+
+    def extract(self) -> Result:
+        expected = Person(name="Maria Silva", age=34, city="Lisbon")
         text = "Maria Silva is 34 years old and lives in Lisbon."
-        call, problem = self._play(title, about, _PROMPTS("extract"), {"text": text})
-        if not problem and call.output != expected:
-            problem = f"the answer {call.output!r} is not {expected!r}"
-        return Result(title=title, output=str(call.output), calls=[call], problem=problem)
+        return self._ask(_PROMPTS("extract"), {"text": text}, lambda call: _differs(call.output, expected))
 
-    def _recover(self) -> Result:
-        title = "A parse error, recovered"
-        about = (
-            "The answer should be a number, but the model is free to answer in a sentence, and often does. It is then"
-            " told what was wrong and asked again, held to the schema. The failed answer leaves the dialog."
-        )
-        call, problem = self._play(title, about, _PROMPTS("count"), {})
-        if not problem and call.output != 7:
-            problem = f"the answer {call.output!r} is not 7"
-        elif not problem and not call.record.parse_errors:
+    def recover(self) -> Result:
+        result = self._ask(_PROMPTS("count"), {}, lambda call: _differs(call.output, 7))
+        if not result.problem and not result.calls[0].record.parse_errors:
             self._line("The first answer was a number: the exception branch (ParseException) was not needed.", "dim")
-        return Result(title=title, output=str(call.output), calls=[call], problem=problem)
+        return result
 
-    def _classify(self) -> Result:
-        title, prompt = "A classification, by log probabilities", _PROMPTS("sentiment")
-        about = (
-            f"The model labels {len(TEXTS)} texts; this is the first. It does not write the label: the framework reads"
-            " how likely each label is as the next token, compared with how likely that label is on average."
-        )
-        self._begin(title, about, prompt.render(text=TEXTS[0][0]).text)
+    def classify(self) -> Result:
+        prompt = _PROMPTS("sentiment")
+        self._show_request(prompt, {"text": TEXTS[0][0]})
         calls, found = list[AgentCall](), list[Classification[str]]()
         agent = self._agent.changed(settings=self._agent.settings.changed(max_tokens=None))
         for text, _ in TEXTS:
             try:
                 found.append(agent.classify(text, LABELS, prompt=prompt))
             except UsageError as error:
-                return self._left_out(title, str(error))
+                return self._left_out(str(error))
             except CallFailed as error:
                 if error.reason is Reason.MODEL_FAILED:
                     raise
-                return Result(title=title, calls=calls, problem=f"{error.reason}: {error}")
+                return Result(calls=calls, problem=f"{error.reason}: {error}")
             calls += [result.call for result in found[-1].results]
             if not found[-1].is_calibrated:
-                return self._left_out(title, "the model gives no log probabilities.", calls)
+                return self._left_out("the model gives no log probabilities.", calls)
         calibrated = [*map(Calibration.of_prior(found).applied, found)]
         for (text, _), one in zip(TEXTS, calibrated, strict=True):
             self._line(f"{one.label} ({one.p:.2f}): {text}", "green")
         right = sum([one.label == label for (_, label), one in zip(TEXTS, calibrated, strict=True)])
         output = f"{right} of {len(TEXTS)} labels right"
-        problem = "" if right >= len(TEXTS) - MAX_WRONG_LABELS else f"only {output}"
-        return Result(title=title, output=output, calls=calls, problem=problem)
+        return Result(output, calls, "" if right >= len(TEXTS) - MAX_WRONG_LABELS else f"only {output}")
 
-    def _approve_elsewhere(self) -> Result:
+    def approve_elsewhere(self) -> Result:
         """Suspend a call in this process, approve it in a second process, and continue it in a third.
 
         The other processes run ``fsm-agent runs answer`` and ``runs resume``, as a user would.  They share only a
         store.
         """
-        with tempfile.TemporaryDirectory(prefix="fsm-agent-demo-") as name:
-            folder = Path(name)
-            (folder / FILE).write_text("Buy milk.")
-            agent = replace(self._agent, store=folder / STORE)
-            try:
-                return self._approve_in(folder, agent)
-            finally:
-                agent.runs.all.close()
+        with tempfile.TemporaryDirectory(prefix="fsm-agent-demo-") as name, closing(Runs(Path(name, STORE))) as runs:
+            return self._approve_in(Path(name), runs)
 
-    def _approve_in(self, folder: Path, agent: Agent[Any, Any]) -> Result:
-        title, prompt = "An approval, in another process", _PROMPTS("erase").extend(functions=[eraser(folder)])
-        about = (
-            "erase() needs approval, and this process has no approver: the call is suspended and waits in a store. A"
-            " second process approves it, and a third continues the call with what is left of each budget."
-        )
+    def _approve_in(self, folder: Path, runs: Runs) -> Result:
+        agent, prompt = replace(self._agent, store=runs), _PROMPTS("erase").extend(functions=[eraser(folder)])
         examples = ("draft.txt", "old.txt")  # these are really erased; only the model's part is scripted
         script = Script(
             *[part for path in examples for part in (function_call("erase", path=path), f"{path} is gone.")]
         )
-        for path in examples:
-            (folder / path).touch()
-        tasks = [prompt(path=path) for path in examples]
-        call, problem = self._play(
-            title, about, prompt, {"path": FILE}, agent=agent, run_id=RUN, worked=(script, [], tasks)
-        )
-        asks = [effect for effect in call.effects if isinstance(effect, AskApproval)]
-        if not problem and not asks:
-            problem = f"the model did not ask for erase(path={FILE!r})"
-        if problem:
-            return Result(title=title, output=str(call.output), calls=[call], problem=problem)
+        for path in (*examples, FILE):
+            (folder / path).write_text("Buy milk.")
+
+        def check(call: AgentCall) -> str:
+            return "" if _approvals(call) else f"the model did not ask for erase(path={FILE!r})"
+
+        worked = self._worked(script, [], [prompt(path=path) for path in examples])
+        result = self._ask(prompt, {"path": FILE}, check, agent=agent, run_id=RUN, after=worked)
+        if problem := result.problem:
+            return result
+        asks = _approvals(result.calls[0])
         self._line(f"to be approved: {', '.join([shown_call(ask.call) for ask in asks])}")
-        entries = agent.runs.all.store.get(RUN).n
-        self._line(f"{_state_of(folder)}, and the call is a run of {entries} entries in {STORE}")
+        self._line(f"{_state_of(folder)}, and the call is a run of {runs.store.get(RUN).n} entries in {STORE}")
         for ask in asks:
             problem = problem or self._run_elsewhere(folder, "answer", RUN, ask.key, "--approve")
         code = ("--prompt", prompt.path, "--function", f"{__name__}:erase", *self._reach[0])
@@ -256,7 +225,7 @@ class Demo:
         self._line(f"{_state_of(folder)}; one call in several processes: {used}")
         if not problem and (folder / FILE).exists():
             problem = _state_of(folder)
-        return Result(title=title, output=str(ended.output), calls=[ended], problem=problem)
+        return Result(str(ended.output), [ended], problem)
 
     def _run_elsewhere(self, folder: Path, *words: str, hidden: Sequence[str] = ()) -> str:
         """Run ``fsm-agent runs …`` in another process, show its output, and return the problem, or ""."""
@@ -274,39 +243,34 @@ class Demo:
             encoding="utf-8",
             errors="replace",
         ) as process:
-            assert process.stdout is not None
-            try:
-                more = " …" if hidden else ""
-                self._line(f"process {process.pid}, which runs: fsm-agent {' '.join(command)}{more}")
-                for line in process.stdout:
-                    last = one_line(line)
-                    self._line(f"| {last}", "cyan")
-            except BaseException:
-                process.kill()
-                raise
+            more = " …" if hidden else ""
+            self._line(f"process {process.pid}, which runs: fsm-agent {' '.join(command)}{more}")
+            for line in process.stdout or ():
+                last = one_line(line)
+                self._line(f"| {last}", "cyan")
         return f"the other process ended with status {process.returncode}: {last}" if process.returncode else ""
 
-    def _play(
+    def _worked(self, script: Script, functions: Sequence[Function], tasks: Sequence[Any]) -> Dialog:
+        """Return a dialog with example turns.  The functions really run; only the model's part is scripted."""
+        teacher, dialog = Agent(script, functions=functions, approve=lambda _: True), self._agent.init_dialog()
+        for task in tasks:
+            dialog = teacher.call(dialog.put(task)).dialog
+        return dialog
+
+    def _ask(
         self,
-        title: str,
-        about: str,
         prompt: Prompt,
         values: Mapping[str, Any],
+        check: Callable[[AgentCall], str],
         *,
         agent: Agent[Any, Any] | None = None,
         run_id: str | None = None,
-        worked: tuple[Script, Sequence[Function], Sequence[Any]] | None = None,
-    ) -> tuple[AgentCall, str]:
-        """Run a part's call.  Return the call, and what is wrong with the model's answers, or ""."""
+        after: Dialog | None = None,
+    ) -> Result:
+        """Ask the model, and show the events.  ``check`` returns what is wrong with its answer, or ""."""
         agent = agent or self._agent
-        self._begin(title, about, prompt.render(**values).text)
-        dialog = agent.init_dialog()
-        if worked is not None:  # example turns: the functions really run, only the model's part is scripted
-            script, functions, tasks = worked
-            teacher = Agent(script, functions=functions, approve=lambda _: True)
-            for task in tasks:
-                dialog = teacher.call(dialog.put(task)).dialog
-        call = agent.prepare(dialog.put(prompt(**values)), run_id=run_id)
+        self._show_request(prompt, values)
+        call = agent.prepare((after or agent.init_dialog()).put(prompt(**values)), run_id=run_id)
         try:
             for event in agent.stream(call):
                 self._show(event)
@@ -314,14 +278,11 @@ class Demo:
         except CallFailed as error:
             if error.reason is Reason.MODEL_FAILED:
                 raise
-        ending = call.record.ending
-        return call, f"{ending.reason}: {ending.detail}" if ending and call.state is State.FAILED else ""
+        ending = call.record.ending if call.state is State.FAILED else None
+        return Result(str(call.output), [call], f"{ending.reason}: {ending.detail}" if ending else check(call))
 
-    def _begin(self, title: str, about: str, request: str) -> None:
-        self._screen.line()
-        self._screen.line(f"{len(self.results) + 1}  {title}", "bold")
-        self._line(about, "dim")
-        for n, line in enumerate(request.splitlines()):
+    def _show_request(self, prompt: Prompt, values: Mapping[str, Any]) -> None:
+        for n, line in enumerate(prompt.render(**values).text.splitlines()):
             self._line(line if n else f"asked: {line}")
 
     def _show(self, event: Event) -> None:
@@ -340,12 +301,47 @@ class Demo:
             case FunctionStarted() | FunctionEnded():
                 self._line(f"function: {shown_function(event)}", "yellow")
 
-    def _left_out(self, title: str, why: str, calls: Sequence[AgentCall] = ()) -> Result:
+    def _left_out(self, why: str, calls: Sequence[AgentCall] = ()) -> Result:
         self._line(one_line(f"Left out: {why}"), "dim")
-        return Result(title=title, calls=calls)
+        return Result(calls=calls)
 
     def _line(self, text: str, style: str = "") -> None:
         self._screen.prose(text, style, indent=3)
+
+
+PARTS: dict[str, tuple[Callable[[Demo], Result], str]] = {
+    "A sum, through a function": (
+        Demo.add_up,
+        "After two worked examples, the model calls add(), gets the result, and answers with it.",
+    ),
+    "A typed answer, held to a schema": (
+        Demo.extract,
+        "The answer must be a Person(name, age, city); the schema lets the model write nothing else.",
+    ),
+    "A parse error, recovered": (
+        Demo.recover,
+        "The answer should be a number, but the model is free to answer in a sentence, and often does. It is then"
+        " told what was wrong and asked again, held to the schema. The failed answer leaves the dialog.",
+    ),
+    "A classification, by log probabilities": (
+        Demo.classify,
+        f"The model labels {len(TEXTS)} texts; this is the first. It does not write the label: the framework reads"
+        " how likely each label is as the next token, compared with how likely that label is on average.",
+    ),
+    "An approval, in another process": (
+        Demo.approve_elsewhere,
+        "erase() needs approval, and this process has no approver: the call is suspended and waits in a store. A"
+        " second process approves it, and a third continues the call with what is left of each budget.",
+    ),
+}
+
+
+def _differs(answer: object, expected: object) -> str:
+    return "" if answer == expected else f"the answer {answer!r} is not {expected!r}"
+
+
+def _approvals(call: AgentCall) -> list[AskApproval]:
+    return [effect for effect in call.effects if isinstance(effect, AskApproval)]
 
 
 def _state_of(folder: Path) -> str:
@@ -363,17 +359,17 @@ def demo(
         if name == SMOLLM2.name:
             screen.prose(INTRODUCTION, "dim")
         settings = SETTINGS if is_embedded(model, base_url) else Settings()
-        played = Demo(screen, client, settings, _reach(model, base_url))
-        played.play()
+        agent = Agent(client, name="demo", system=_PROMPTS("system").template, settings=settings)
+        results = Demo(screen, agent, _reach(model, base_url)).play()
         screen.line()
-        screen.show(_summary(played.results))
+        screen.show(_summary(results))
         screen.line()
-        calls = [result.calls[0] for result in played.results if len(result.calls) == 1]
+        calls = [result.calls[0] for result in results.values() if len(result.calls) == 1]
         drawn = trace_diagram([step for call in calls for step in call.record.trace], title="fsm-agent demo")
         screen.prose("The states that these calls went through:")
         screen.line(str(write(drawn, output or _new_file())))
-    if problems := [result.problem for result in played.results if result.problem]:
-        error_line(f"{len(problems)} of {len(played.results)} parts failed: {'; '.join(problems)}")
+    if problems := [result.problem for result in results.values() if result.problem]:
+        error_line(f"{len(problems)} of {len(results)} parts failed: {'; '.join(problems)}")
         raise typer.Exit(FAILED)
 
 
@@ -394,20 +390,17 @@ def _reach(model: str, base_url: str | None) -> tuple[Sequence[str], Mapping[str
     return (*options, *[word for one in settings for word in ("--set", one)]), {"LLAMA_API_KEY": server.api_key}
 
 
-def _summary(results: Sequence[Result]) -> Table:
+def _summary(results: Mapping[str, Result]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in ("", "part", "output", "rounds", "tokens", "time"):
-        table.add_column(
-            heading, overflow="fold", justify="right" if heading in ("rounds", "tokens", "time") else "left"
-        )
-    for result in results:
-        usage = sum((call.record.usage for call in result.calls), Usage())
-        traces = [call.record.trace for call in result.calls if call.record.trace]
-        duration_s = sum(trace[-1].at_s - trace[0].at_s for trace in traces)
-        figures = (
-            str(sum(call.record.rounds for call in result.calls)),
-            f"{usage.total_tokens:,}",
-            f"{duration_s:.1f} s",
-        )
-        table.add_row(result.verdict, result.title, Text(one_line(result.output or "-")), *figures)
+    for heading in ("", "part", "output"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("rounds", "tokens", "time"):
+        table.add_column(heading, overflow="fold", justify="right")
+    for title, (output, calls, problem) in results.items():
+        verdict = Text("failed", "bold red") if problem else Text("ok" if output else "left out", "green")
+        records = [call.record for call in calls]
+        rounds, usage = sum([record.rounds for record in records]), sum([record.usage for record in records], Usage())
+        duration_s = sum([record.trace[-1].at_s - record.trace[0].at_s for record in records if record.trace])
+        figures = (str(rounds), f"{usage.total_tokens:,}", f"{duration_s:.1f} s")
+        table.add_row(verdict, title, Text(one_line(output or "-")), *figures)
     return table

@@ -156,7 +156,7 @@ def load_callable(named: str) -> Any:
     """Return the callable ``module:name``."""
     target = load_object(named, "function")
     if not callable(target):
-        raise UsageError(f"{named!r}: expected something that can be called, got {_show_value(target)}")
+        raise UsageError(f"{named!r}: expected something that can be called, got {safe_repr(target)}")
     return target
 
 
@@ -196,7 +196,7 @@ def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
         found = [*target.values()] if isinstance(target, Mapping) else target
         found = [*found] if isinstance(found, Iterable) else [found]
         if wrong := [item for item in found if not isinstance(item, Runnable)]:
-            raise UsageError(f"{named!r}: expected an Agent, or a list or dict of Agents, got {_show_value(wrong[0])}")
+            raise UsageError(f"{named!r}: expected an Agent, or a list or dict of Agents, got {safe_repr(wrong[0])}")
     else:
         found = [item for item in vars(module).values() if isinstance(item, Runnable)]
     inner = [getattr(item, "flow", None) for item in found]  # an orchestrator's flow shares its runs
@@ -211,13 +211,6 @@ def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
             right = "pass name=… to one, by which it finds its runs"
             raise UsageError(f"{named!r}: expected different names, got {kinds}, both named {agent.name!r}; {right}")
     return agents, [value for value in vars(module).values() if isinstance(value, Prompt)]
-
-
-def _show_value(value: object) -> str:
-    try:
-        return safe_repr(value)
-    except Exception:  # raised by `__repr__` of a user's class
-        return f"a {type(value).__name__}"
 
 
 @contextmanager

@@ -19,28 +19,9 @@ from fsm_agent._internal.text import counted, format_moment
 from fsm_agent.call.effects import AskApproval, Reconcile
 from fsm_agent.call.record import State
 from fsm_agent.call.result import CallFailed, CallResult, CallSuspended
-from fsm_agent.cli.errors import (
-    BROKEN_PIPE,
-    FAILED,
-    SUSPENDED,
-    end_by_signals,
-    error_text,
-    exit_of,
-    waiting_process,
-)
+from fsm_agent.cli import errors
 from fsm_agent.cli.terminal import Screen, discard_output, error_line, one_line, whole_call
-from fsm_agent.messages.events import (
-    Done,
-    Event,
-    FunctionEnded,
-    FunctionStarted,
-    Inside,
-    ReplyCompleted,
-    Stepped,
-    Suspended,
-    TextDelta,
-    Where,
-)
+from fsm_agent.messages import events
 from fsm_agent.messages.reply import Usage
 
 NOT_KEPT = "the call was not kept; pass --approve, or --store runs.db to answer later"
@@ -78,17 +59,17 @@ def _reporting(debug: bool) -> Iterator[None]:
         typer.BadParameter: If the command line is invalid.
     """
     try:
-        with end_by_signals():
+        with errors.end_by_signals():
             yield
     except (typer.Exit, typer.BadParameter):
         raise
     except BrokenPipeError:
         discard_output()
-        raise typer.Exit(BROKEN_PIPE) from None
+        raise typer.Exit(errors.BROKEN_PIPE) from None
     except (Exception, KeyboardInterrupt) as error:
         if debug and isinstance(error, Exception):
             traceback.print_exc()
-        status, message = exit_of(error)
+        status, message = errors.exit_of(error)
         with suppress(OSError, ValueError):  # such as a full disk, or a closed stream
             error_line(message)
         try:
@@ -99,7 +80,7 @@ def _reporting(debug: bool) -> Iterator[None]:
 
 
 def drive_and_show(
-    drive: Callable[[Callable[[Event], None]], Any],
+    drive: Callable[[Callable[[events.Event], None]], Any],
     screen: Screen,
     *,
     model: str = "",
@@ -122,7 +103,7 @@ def drive_and_show(
         result = drive(output.take)
     except CallFailed as error:
         fields = {"model": model, **CallResult(error.call).to_dict()}
-        screen.end("failure", error=error_text(error), exit_status=FAILED, **fields)
+        screen.end("failure", error=errors.error_text(error), exit_status=errors.FAILED, **fields)
         raise
     except (KeyboardInterrupt, typer.Abort):
         screen.pause()
@@ -130,7 +111,7 @@ def drive_and_show(
             screen.tell(f"to continue: {again}")
         raise
     except Exception as error:
-        if (process := waiting_process(error)) is not None:
+        if (process := errors.waiting_process(error)) is not None:
             is_call = isinstance(error, CallSuspended)
             fields = {"model": model, **CallResult(process).to_dict()} if is_call else {}
             tell_waits(error, screen, **answering, fields=fields)
@@ -164,7 +145,7 @@ def tell_waits(
         fields: More fields of the last JSON line.
     """
     screen.pause()
-    process, commands = waiting_process(error), dict[str, str]()
+    process, commands = errors.waiting_process(error), dict[str, str]()
     for effect in process.effects:
         if isinstance(effect, AskApproval):
             screen.tell(f"waits for approval as {effect.key}: {whole_call(effect.call)}")
@@ -186,7 +167,7 @@ def tell_waits(
     else:
         error.add_note(f"a worker continues it{due}, or: {again}" if again else otherwise)
     told = {"waits_for": [effect.key for effect in process.effects], "answer_with": commands, **(fields or {})}
-    screen.end("suspended", error=error_text(error), exit_status=SUSPENDED, **told)
+    screen.end("suspended", error=errors.error_text(error), exit_status=errors.SUSPENDED, **told)
 
 
 class LiveOutput:
@@ -202,12 +183,12 @@ class LiveOutput:
         self.has_written = False
         self._is_live = screen.out.is_terminal and not is_final
 
-    def take(self, event: Event) -> None:
+    def take(self, event: events.Event) -> None:
         self.screen.take(event)
-        if self._is_live and isinstance(event, TextDelta):
+        if self._is_live and isinstance(event, events.TextDelta):
             self.screen.write(event.text)
             self.has_written = True
-        elif self._is_live and isinstance(event, ReplyCompleted):
+        elif self._is_live and isinstance(event, events.ReplyCompleted):
             self.screen.end_line()
 
     def finish(self, text: str) -> None:
@@ -267,16 +248,16 @@ class TerminalHook:
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._screen = Screen(quiet=quiet)
-        self._driven = set[Where]()  # running calls
-        self._unknown = _ShownCall(self, Where(""))
+        self._driven = set[events.Where]()  # running calls
+        self._unknown = _ShownCall(self, events.Where(""))
 
-    def of_call(self, where: Where) -> _ShownCall:
+    def of_call(self, where: events.Where) -> _ShownCall:
         """Return the hook for one call."""
         if not where.path:
             self._driven.add(where)
         return _ShownCall(self, where)
 
-    def on_event(self, event: Event) -> None:
+    def on_event(self, event: events.Event) -> None:
         """Show an event without a known call, such as an event from a sink."""
         self._unknown.on_event(event)
 
@@ -284,24 +265,24 @@ class TerminalHook:
 class _ShownCall:
     """The hook for one call.  If several calls run, each line names its call."""
 
-    def __init__(self, hook: TerminalHook, where: Where) -> None:
+    def __init__(self, hook: TerminalHook, where: events.Where) -> None:
         self._hook = hook
         self._where = where
         self._output = LiveOutput(hook._screen)
 
-    def on_event(self, event: Event) -> None:
+    def on_event(self, event: events.Event) -> None:
         try:
             self._show(event)
         except Exception:
             _LOG.exception("the terminal could not show a %s", type(event).__name__)
         finally:
-            if isinstance(event, Done | Suspended):
+            if isinstance(event, events.Done | events.Suspended):
                 self._hook._driven.discard(self._where)
 
-    def _show(self, event: Event) -> None:
+    def _show(self, event: events.Event) -> None:
         is_one_of_many = not self._where.path and len(self._hook._driven) > 1
         screen, whose = self._hook._screen, f"{one_line(self._where.call)}: " if is_one_of_many else ""
-        if isinstance(event, Done):
+        if isinstance(event, events.Done):
             result: Any = event.result
             if (answer := _answer(result)) is not None:
                 self._output.finish(answer)
@@ -310,10 +291,10 @@ class _ShownCall:
             for line in overview(result):
                 screen.tell(whose + line)
             screen.pause()
-        elif isinstance(event, Suspended):
+        elif isinstance(event, events.Suspended):
             screen.tell(f"{whose}waits for {', '.join(event.keys)}")
             screen.pause()
-        elif is_one_of_many and isinstance(event, Stepped | FunctionStarted | FunctionEnded):
-            screen.take(Inside(self._where.call, event))
+        elif is_one_of_many and isinstance(event, events.Stepped | events.FunctionStarted | events.FunctionEnded):
+            screen.take(events.Inside(self._where.call, event))
         else:
             self._output.take(event)

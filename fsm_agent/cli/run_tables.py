@@ -17,18 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fsm_agent._internal.text import format_duration, format_moment, plain
-from fsm_agent.call.outcomes import (
-    Begun,
-    Cancelled,
-    Denied,
-    FunctionFailed,
-    Injected,
-    ModelFailed,
-    Modified,
-    Replied,
-    Returned,
-    Stopped,
-)
+from fsm_agent.call import outcomes
 from fsm_agent.call.question_forms import about_of, question_text
 from fsm_agent.call.record import ContextUse, State
 from fsm_agent.cli.terminal import one_line, shown_call, whole_call
@@ -52,7 +41,12 @@ _KEY, _STEP, _WHY = 20, 20, 1_000  # characters of a key or a state, of triggers
 _GAP, _LEAST, _LEAST_WHY = 2, 16, 40  # columns between cells; minimum widths of the folded column and of reasons
 _MOST_LANES = 16
 _FIRST = "model:0"  # the first request
-_STYLES = {State.COMPLETED: "green", State.FAILED: "red", State.PARSE_EXCEPTION: "yellow", State.BACKOFF: "yellow"}
+_STYLES: dict[str, str] = {
+    State.COMPLETED: "green",
+    State.FAILED: "red",
+    State.PARSE_EXCEPTION: "yellow",
+    State.BACKOFF: "yellow",
+}
 _STYLES_OF_WORDS = {"end": "green", "failure": "red", "a person": "yellow"}  # in the table of a flow
 
 
@@ -196,7 +190,7 @@ def head_lines(reading: RunHistory) -> Iterator[tuple[str, str]]:
     where = run.state or ("begun" if run.n else "not begun")  # the state is stored when a run rests
     who = "flow" if reading.kind == "flow" else "agent"
     yield f"run {one_line(run.id)} of {who} {one_line(run.agent)!r}: {one_line(where)}", "bold"
-    lasted = shown_duration(max(0.0, run.updated_s - run.created_s))
+    lasted = _duration(max(0.0, run.updated_s - run.created_s))
     yield f"{format_moment(run.created_s)}, for {lasted}; {run.n} entries; {reading.verdict}", "dim"
     if header.conversation:
         behind = f", behind the run {one_line(header.follows)}" if header.follows else ""
@@ -255,7 +249,7 @@ def _run_lines(reading: RunHistory, width: int) -> list[Text]:
     cells = [
         (
             str(entry.n),
-            shown_duration(entry.at_s - began_s) if entry.at_s else "",
+            _duration(entry.at_s - began_s) if entry.at_s else "",
             _key(entry.key),
             one_line(_triggers(entry), _STEP),
             _context_text(reading.uses.get(entry.key)),
@@ -328,21 +322,21 @@ def why_of(entry: HistoryEntry) -> str:
 
 def _outcome_text(entry: HistoryEntry) -> str:
     match entry.outcome:
-        case Begun():
+        case outcomes.Begun():
             return ""
-        case Replied(reply=reply):
+        case outcomes.Replied(reply=reply):
             calls = "; ".join([shown_call(call) for call in reply.message.function_calls])
             return calls or repr(reply.message.text or reply.refusal or "")
-        case ModelFailed(error=error, delay_s=delay_s):
+        case outcomes.ModelFailed(error=error, delay_s=delay_s):
             failure = f"{error.kind}: {error.message}"
-            return f"{failure}; again after {shown_duration(delay_s)}" if delay_s else failure
-        case Returned(text=text, is_error=is_error):
+            return f"{failure}; again after {_duration(delay_s)}" if delay_s else failure
+        case outcomes.Returned(text=text, is_error=is_error):
             return f"raised {text}" if is_error else f"→ {text}"
-        case Modified(arguments_json=text) | FunctionFailed(text=text):
+        case outcomes.Modified(arguments_json=text) | outcomes.FunctionFailed(text=text):
             return text
-        case Denied(reason=text) | Cancelled(reason=text) | Stopped(reason=text):
+        case outcomes.Denied(reason=text) | outcomes.Cancelled(reason=text) | outcomes.Stopped(reason=text):
             return text
-        case Injected(messages=messages):
+        case outcomes.Injected(messages=messages):
             return "; ".join([message.text for message in messages])
         case None if entry.kind == "edited":
             return json.dumps(entry.data.get("data"), ensure_ascii=False)
@@ -355,14 +349,12 @@ class _Lanes:
     """A lane for each state of a run, in the order of a call's lifecycle or of a flow's path."""
 
     def __init__(self, reading: RunHistory) -> None:
-        moves = reading.process.moves
+        moves, table = reading.process.moves, reading.table()
         visited = dict.fromkeys([name for move in moves for name in (move.step.source, move.step.to)])
         is_call = reading.kind == "call"
         names = [str(state) for state in State if str(state) in visited] if is_call else [*visited]
-        table = reading.table()
         words = {} if table is None else table.states
-        self._styles = {str(state): style for state, style in _STYLES.items()}
-        self._styles |= {name: _STYLES_OF_WORDS.get(word, "bold cyan") for name, word in words.items()}
+        self._styles = _STYLES | {name: _STYLES_OF_WORDS.get(word, "bold cyan") for name, word in words.items()}
         self._names_state = len(names) > _MOST_LANES  # too many lanes: name the state instead
         self.names = [] if self._names_state or len(names) < len(visited) else names
         self._now = moves[0].step.source if moves else ""
@@ -370,7 +362,7 @@ class _Lanes:
 
     def legend(self) -> list[Text]:
         return [
-            Text.assemble(("│ " * n, "dim"), ("╭ ", "dim"), (one_line(name), self._style(name, "bold")))
+            Text.assemble(("│ " * n, "dim"), ("╭ ", "dim"), (one_line(name), self._styles.get(name, "bold")))
             for n, name in enumerate(self.names)
         ]
 
@@ -380,34 +372,28 @@ class _Lanes:
         source, to = (own[0].source, own[-1].to) if own else (self._now, self._now)
         self._now = to
         if self._names_state:
-            return Text(f"{one_line(to if own else '', _KEY):<{self._width}} ", self._style(to, "bold"))
+            return Text(f"{one_line(to if own else '', _KEY):<{self._width}} ", self._styles.get(to, "bold"))
+        drawn = Text()
         if not self.names:
-            return Text()
+            return drawn
         here, there = self.names.index(source), self.names.index(to)
         low, high = min(here, there), max(here, there)
-        drawn = Text()
         for n in range(len(self.names)):
+            mark, style = ("─", "cyan") if low < n < high else ("│", "dim")
             if n == there:
-                mark, style = ("●" if own else "┃"), self._style(to, "bold cyan")
+                mark, style = ("●" if own else "┃"), self._styles.get(to, "bold cyan")
             elif n == here:
                 mark, style = ("╰" if here < there else "╯"), "cyan"
-            elif low < n < high:
-                mark, style = "─", "cyan"
-            else:
-                mark, style = "│", "dim"
             drawn.append(mark, style)
             drawn.append("─" if low <= n < high else " ", "cyan")
         return drawn
 
-    def _style(self, name: str, otherwise: str) -> str:
-        return self._styles.get(name, otherwise)
-
 
 def _age(since_s: float) -> str:
-    return shown_duration(max(0.0, time.time() - since_s))
+    return _duration(max(0.0, time.time() - since_s))
 
 
-def shown_duration(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     """Format a duration with at most two units.  A negative one, from a clock that was set back, becomes "?"."""
     if not 0 <= seconds < 1e12:
         return "?"

@@ -30,19 +30,7 @@ from rich.text import Text
 from fsm_agent._internal.text import counted, plain
 from fsm_agent.call.record import State
 from fsm_agent.cli.errors import SUSPENDED, exit_of
-from fsm_agent.messages.events import (
-    ArgumentsDelta,
-    Done,
-    Event,
-    FunctionEnded,
-    FunctionStarted,
-    Inside,
-    ReasoningDelta,
-    Stepped,
-    Suspended,
-    TextDelta,
-    Where,
-)
+from fsm_agent.messages import events
 from fsm_agent.messages.json_data import EXACT, event_data, masked_data
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.log import traceback_text
@@ -86,14 +74,14 @@ def whole_call(call: FunctionCall) -> str:
     return plain(f"{call.name}({', '.join(arguments) or ('' if is_empty else call.arguments_json)})")
 
 
-def shown_function(event: FunctionStarted | FunctionEnded) -> str:
+def shown_function(event: events.FunctionStarted | events.FunctionEnded) -> str:
     """Return an event of a function call as text."""
-    if isinstance(event, FunctionStarted):
+    if isinstance(event, events.FunctionStarted):
         return shown_call(FunctionCall(name=event.name, arguments_json=event.arguments_json))
     return f"{event.name} {'raised' if event.is_error else '→'} {one_line(event.text)}"
 
 
-def shown_step(step: Stepped) -> str:
+def shown_step(step: events.Stepped) -> str:
     """Return a step as its states and its reason."""
     why = f": {one_line(step.detail)}" if step.detail else ""
     return f"{step.source} → {step.to} ({step.trigger}{why})"
@@ -109,11 +97,11 @@ class StatusLine:
         self._reported = 0
         self._pieces = 0  # of the incoming reply: about as many as its tokens
 
-    def take(self, event: Event) -> None:
+    def take(self, event: events.Event) -> None:
         match event:
-            case TextDelta() | ReasoningDelta() | ArgumentsDelta():
+            case events.TextDelta() | events.ReasoningDelta() | events.ArgumentsDelta():
                 self._pieces += 1
-            case Stepped():
+            case events.Stepped():
                 self.state = event.to
                 self._reported += event.usage.total_tokens if event.usage else 0
                 self._pieces = 0
@@ -296,7 +284,7 @@ class Screen:
             self._end_question()
             _print(self.err, Text(plain(text), style))
 
-    def take(self, event: Event, where: Where | None = None) -> None:
+    def take(self, event: events.Event, where: events.Where | None = None) -> None:
         """Update the progress from an event, and write it.  Lines about a nested call begin with the call's path.
 
         On a terminal, where the live line shows the state, only steps that went wrong are written.
@@ -305,19 +293,19 @@ class Screen:
             event: The event.
             where: The call that the event comes from, if the command runs several.
         """
-        if self.as_json and not isinstance(event, Done | Suspended):  # `end` writes those
+        if self.as_json and not isinstance(event, events.Done | events.Suspended):  # `end` writes those
             self.pause()
             about = {} if where is None else {"call": where.call, "agent": where.agent}
             self._write_json({**event_data(event), **about})
             self._has_ended = False
         path = ""
-        if isinstance(event, Inside):
+        if isinstance(event, events.Inside):
             path, event = f"{one_line(event.path)}: ", event.event
         else:
             self.status.take(event)
-        if isinstance(event, FunctionStarted | FunctionEnded):
+        if isinstance(event, events.FunctionStarted | events.FunctionEnded):
             self.tell(path + shown_function(event))
-        elif isinstance(event, Stepped):
+        elif isinstance(event, events.Stepped):
             went_wrong = event.detail and event.to != State.FAILED  # an error reports that end
             if went_wrong or not self.err.is_terminal:
                 self.tell(path + shown_step(event))
