@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
@@ -122,7 +123,7 @@ def map_calls(
 
     def begin() -> bool:
         while len(pending) < concurrency and (following := next(left, None)) is not None:
-            child = ThreadTask[Any](lambda _, task=following[1]: agent.call(task, **options))  # type: ignore[misc]
+            child = ThreadTask[Any](partial(agent.call, following[1], **options))
             pending[child] = following
             child.future.add_done_callback(lambda _, child=child: ended.put(child))  # type: ignore[misc]
             child.start()

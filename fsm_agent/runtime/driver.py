@@ -190,7 +190,7 @@ class Driver(ABC):
         if not is_collecting() or sys.is_finalizing():
             return False
         self.process.driver = weakref.ref(self)  # the collector has cleared the earlier reference
-        ThreadTask[object](lambda _: end()).start()
+        ThreadTask(end).start()
         return True
 
     def release(self, raised: object = None) -> None:

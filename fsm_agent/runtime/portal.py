@@ -151,7 +151,7 @@ at_fork(after_in_child=_idle.clear)  # a fork does not copy threads
 class ThreadTask(Generic[T]):
     """A function in a daemon thread.  Its result or exception goes to ``future``."""
 
-    def __init__(self, function: Callable[[ThreadTask[T]], T]) -> None:
+    def __init__(self, function: Callable[[], T]) -> None:
         self.future: futures.Future[T] = futures.Future()
         self._function = function
         self.abort = Abort()
@@ -162,7 +162,7 @@ class ThreadTask(Generic[T]):
 
     def _work(self) -> None:
         try:
-            result = self.abort.run(self._function, self)
+            result = self.abort.run(self._function)
         except BaseException as error:
             if self.future.set_running_or_notify_cancel():
                 self.future.set_exception(error)
@@ -187,12 +187,8 @@ async def in_thread(work: Callable[[], T]) -> T:
     abort = Abort()
 
     def perform() -> None:
-        try:
-            outcome = abort.run(settle, work)
-        except BaseException as error:
-            outcome = _make_raiser(error)
         with suppress(RuntimeError):  # the loop is closed, so nothing waits
-            loop.call_soon_threadsafe(_deliver, ended, outcome)
+            loop.call_soon_threadsafe(_deliver, ended, _settled(partial(abort.run, work)))
 
     _start(perform)
     try:
@@ -207,14 +203,14 @@ def _deliver(ended: asyncio.Future[Settled[T]], outcome: Settled[T]) -> None:
         ended.set_result(outcome)
 
 
-def settle(work: Callable[[], T]) -> Settled[T]:
-    """Run ``work``, and return its settled result.
+def _settled(work: Callable[[], T]) -> Settled[T]:
+    """Run ``work``, and return a function that delivers its result.
 
     The exception may have a type that a future cannot hold, such as `StopIteration`.
     """
     try:
         value = work()
-    except Exception as error:
+    except BaseException as error:
         return _make_raiser(error)
     return lambda: value
 
@@ -320,7 +316,7 @@ def _depth() -> int:
 def _daemon_threads() -> futures.ThreadPoolExecutor:
     class DaemonThreads(futures.ThreadPoolExecutor):
         def submit(self, work: Callable[..., T], /, *args: Any, **kwargs: Any) -> futures.Future[T]:
-            return ThreadTask[T](lambda _: work(*args, **kwargs)).start().future
+            return ThreadTask(partial(work, *args, **kwargs)).start().future
 
     return DaemonThreads(1)
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from copy import copy
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -282,7 +283,7 @@ class StoreRecorder:
             self._batch = batch = self._batch or self._next_batch()
             self._sent_at_s = time.monotonic()
             if self._create is not None:
-                self._flying = ThreadTask[int](lambda _: self._send(batch)).start().future
+                self._flying = ThreadTask(partial(self._send, batch)).start().future
             else:
                 self._flying = self.store.submit(
                     self.lease, batch.n, batch.lines, batch.suspension, took=batch.took, snapshot=batch.snapshot
@@ -297,7 +298,7 @@ class StoreRecorder:
         batch, self._flying = self._batch, None
         assert batch is not None
         follow_up = self._complete(batch, future.result)
-        return None if follow_up is None else ThreadTask[None](lambda _: follow_up()).start().future
+        return None if follow_up is None else ThreadTask(follow_up).start().future
 
     def _complete(self, batch: _Batch, result: Callable[[], int]) -> Callable[[], None] | None:
         """Note the result of a write.  Return the blocking function that must be called next, or None."""
@@ -499,7 +500,7 @@ class StoreRecorder:
             if not ended.cancelled() and ended.exception() is None:
                 outcome = ended.result() if self.redact is None else self.redact(ended.result())
                 document = self._process.encode(key, outcome)
-                ThreadTask[None](lambda _: self._send_late(key, document)).start()
+                ThreadTask(partial(self._send_late, key, document)).start()
 
         self._late.add(key)
         future.add_done_callback(send)

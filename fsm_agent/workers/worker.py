@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import chain
 from typing import Any, TypeVar, get_args
 
@@ -451,7 +452,7 @@ class Worker:
 
         If the task is cancelled, the run is given back.
         """
-        thread = ThreadTask[None](lambda _: self._drive(claimed)).start()
+        thread = ThreadTask(partial(self._drive, claimed)).start()
         ended = asyncio.wrap_future(thread.future)
         try:
             await asyncio.shield(ended)
