@@ -652,6 +652,19 @@ def test_a_run_inside_asks_itself_when_the_outer_run_has_ended(is_async: bool, t
     agent.runs.all.close()
 
 
+def test_an_answer_that_a_run_inside_has_taken_is_not_refused(caplog: pytest.LogCaptureFixture):
+    store, till = MemoryStore(), Till()
+    with suppress(Crash):
+        outer(plain(payer(till)), store=store).call("Go.", run_id="r")
+    after_the_fall(till)
+    agent = outer(plain(payer(till, spending(5, "Found."))), store=store, model=Script(DONE))
+    with pytest.raises(CallSuspended):
+        agent.runs.resume("r")
+    caplog.clear()
+    agent.runs.resume("r", {"run:1.0/1/reconcile:1.0": Returned(text="it was paid")})
+    assert [entry.getMessage() for entry in caplog.records if "run:1.0/1/reconcile:1.0" in entry.getMessage()] == []
+
+
 def test_an_answer_to_what_no_run_inside_asks_is_dropped():
     store, till = MemoryStore(), Till()
     with suppress(Crash):

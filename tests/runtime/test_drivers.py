@@ -511,6 +511,32 @@ class TestReturnedWhenStopped:
         assert [f.result for f in one.record.function_calls] == ["fine", None]
         assert "could not be kept" not in caplog.text
 
+    def test_what_it_raises_when_it_is_stopped_is_not_kept(self):
+        """It says nothing of the function, which is run again."""
+        begun = asyncio.Queue[None]()
+
+        async def disturbed() -> None:
+            begun.put_nowait(None)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise ValueError("disturbed") from None
+
+        functions = tuple([Function.of(disturbed, name=name) for name in ("one", "two")])
+        one = seed(Prompt("x", functions=functions))
+        script = Script([function_call("one"), function_call("two")])
+
+        async def main() -> None:
+            driving = asyncio.create_task(arun(one, environment(script)))
+            for _ in functions:
+                await begun.get()
+            driving.cancel()
+            with suppress(asyncio.CancelledError):
+                await driving
+
+        asyncio.run(main())
+        assert [f.is_settled for f in one.record.round] == [False, False]
+
 
 @everywhere
 @pytest.mark.parametrize("is_cut", [False, True])
