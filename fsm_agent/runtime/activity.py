@@ -49,18 +49,18 @@ class Activity:
     is_quick = False  # ends so soon that it need not be interruptible
     timeout_s: float | None = None  # if set, the subclass also sets `since_s` and has a `timeout_outcome`
     since_s = 0.0  # monotonic time of its start
+    path = ""
+    handle: Any = None
+    stream: Any = None
+    is_dropped = False
+    place = Place.LOOP
 
     def __init__(self, effect: EffectValue, driver: Driver) -> None:
         self.effect: Any = effect
         self.key = effect.key
         self.driver = driver
         self.process: Any = driver.process
-        self.path = ""
         self.environment = driver.environment
-        self.handle: Any = None
-        self.stream: Any = None
-        self.is_dropped = False
-        self.place = Place.LOOP
 
     def assign(self, owner: Owner, environment: Environment) -> None:
         """Assign the activity to the nested process that owns the effect."""
