@@ -28,8 +28,7 @@ from fsm_agent.flows.values import case_name
 from fsm_agent.validation import plain_json, require, safe_repr
 
 FORMAT: Literal[1] = 1
-_OF_STEP = re.compile(r"((?:[a-z]+:)?)([^#:/]+)(#.*)", re.DOTALL)  # answer:review#3, triage#1/ask:2.0
-_OF_MEMBER = re.compile(r"((?:[a-z]+:)?)([^#:/]+)([:/].*)?", re.DOTALL)  # answer:warmly, warmly/model:0
+_KEY = re.compile(r"((?:[a-z]+:)?)([^#:/]+)([#:/].*)?", re.DOTALL)  # answer:review#3, triage#1/ask:2.0, warmly/model:0
 _BY_KEY = ("once", "children", "settled")  # parts of a record
 _BY_STATE = ("first_due_at_s", "inbox")
 _NO_FIELDS: Mapping[str, Any] = {}
@@ -295,16 +294,16 @@ def renamed(**states: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
     def upgrade(record: dict[str, Any]) -> dict[str, Any]:
         stands = record.get("state", "")
-        return {**_renamed(record, states, _OF_STEP), "state": states.get(stands, stands)}
+        return {**_renamed(record, states), "state": states.get(stands, stands)}
 
     return upgrade
 
 
-def _renamed(record: Mapping[str, Any], states: Mapping[str, str], pattern: re.Pattern[str]) -> dict[str, Any]:
-    """Return a record with new names in the keys that match a pattern."""
+def _renamed(record: Mapping[str, Any], states: Mapping[str, str]) -> dict[str, Any]:
+    """Return the record of a flow or of members with new names in its keys."""
 
     def named(key: str) -> str:
-        found = pattern.fullmatch(key)
+        found = _KEY.fullmatch(key)
         if found is None or found[2] not in states:
             return key
         return f"{found[1]}{states[found[2]]}{found[3] or ''}"
@@ -314,10 +313,9 @@ def _renamed(record: Mapping[str, Any], states: Mapping[str, str], pattern: re.P
         made |= {part: {rename(key): value for key, value in made[part].items()} for part in parts if part in made}
     for key, child in made.get("children", {}).items():
         if "begun" in child and "flow" not in child:  # members, whose states are states of this flow
-            made["children"][key] = _renamed(child, states, _OF_MEMBER)
-    is_of_flow = pattern is _OF_STEP
-    if "trace" in made:
-        made["trace"] = [_step(step, states if is_of_flow else {}, named) for step in made["trace"]]
+            made["children"][key] = _renamed(child, states)
+    if "trace" in made:  # members have states of their own
+        made["trace"] = [_step(step, states if "flow" in made else {}, named) for step in made["trace"]]
     if (ending := made.get("ending")) is not None:
         made["ending"] = {**ending, "state": states.get(ending["state"], ending["state"])}
     return made
