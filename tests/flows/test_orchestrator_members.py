@@ -166,6 +166,14 @@ def test_what_cannot_take_part_is_refused() -> None:
         Orchestrator([count_words])
 
 
+@pytest.mark.parametrize("code", [count_words, function(count_words), Echo()])
+def test_the_planner_has_the_first_model_and_never_the_stand_in_of_code(code: Any) -> None:
+    model = Script()
+    assert Orchestrator([code, Agent(model, name="writer")]).planner.model is model
+    with pytest.raises(FlowError, match="planner"):
+        Orchestrator([code])
+
+
 def test_the_planner_and_the_validator_may_be_any_agent() -> None:
     class Judge(AgentBase):
         expertise = "You judge."
