@@ -51,7 +51,7 @@ from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process import RunContext
 from fsm_agent.flows.run import FlowResult, FlowRun, restore
 from fsm_agent.flows.runs import Answers, Clients, FlowRuns, Result, Task, attach_journal, factory_of, outcomes_of
-from fsm_agent.flows.states import D, State
+from fsm_agent.flows.states import D
 from fsm_agent.foreign_names import KnownArguments
 from fsm_agent.functions.context import LATER, GivenDeps, Made, check_deps, is_maker
 from fsm_agent.functions.function import Function
@@ -313,8 +313,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         return run
 
     def _environment_of(self, process: FlowRun[D]) -> Environment:
-        environment: Environment = process.run_context.own_environment
-        return environment
+        return process.run_context.own_environment
 
     def _listener_to(self, process: FlowRun[D]) -> Sink | None:
         if not has_listener(self._flow):
@@ -363,13 +362,12 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         """Return everything that a run needs besides its record."""
         right = "a mapping of states to clients, such as {triage: Script('…')}"
         models = clients or {}
-        is_right = isinstance(models, Mapping) and all(isinstance(key, State | Agent) for key in models)
-        require("clients", clients, is_right, right)
+        require("clients", clients, isinstance(models, Mapping), right)
         if models:
             check_clients(self._flow, models)
         check_agents(self._flow, self._flow.agents)
         environment = self._environment_with(tuple(models.values())) if models else self._own_environment
-        return RunContext(deps, models, self.answer, self.approve, self._flow.agents, environment)
+        return RunContext(self._flow, deps, models, environment)
 
     @cached_property
     def _own_environment(self) -> Environment:

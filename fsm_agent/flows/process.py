@@ -26,7 +26,7 @@ from fsm_agent.call.process import SEPARATOR, ChildHandle, EffectValue, Process,
 from fsm_agent.call.record import UNHEARD, CallRecord, OnceRun, State
 from fsm_agent.call.spending import with_limits_left
 from fsm_agent.errors import OutcomeError, UsageError
-from fsm_agent.flows.checks import NO_AGENTS, Agents, once_of, refused
+from fsm_agent.flows.checks import once_of, refused
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.record import AwaitAnswer, Edited, FlowProcessRecord, RunOnData
 from fsm_agent.flows.states import (
@@ -61,29 +61,19 @@ class RunContext:
     ``has_approver`` tells whether this flow or an outer process has an approver.
     """
 
-    def __init__(
-        self,
-        deps: Any = None,
-        clients: Mapping[Any, Any] | None = None,
-        answer: Any = None,
-        approve: Any = None,
-        agents: Agents = NO_AGENTS,
-        own_environment: Environment | None = None,
-    ) -> None:
+    def __init__(self, flow: Flow[Any], deps: Any, clients: Mapping[Any, Any], environment: Environment) -> None:
         check_deps(deps)
         self.deps = deps.value if isinstance(deps, Made) else deps
         self._makes_deps = is_maker(deps)
-        self.clients = dict(clients or {})
-        self.answer = answer
-        self.approve = approve
-        self.has_approver = approve is not None
-        self.agents = agents
-        self.own_environment: Any = own_environment
+        self.clients = dict(clients)
+        self.agents = flow.agents
+        self.answer = flow.answer
+        self.approve = flow.approve
+        self.has_approver = flow.approve is not None
+        self.own_environment = environment
         self._has_listener = False
         self._outermost = self
-        self._environments: dict[
-            tuple[int, int], tuple[Environment, Any]
-        ] = {}  # by ids; each agent is kept, so that its id is not reused
+        self._environments: dict[tuple[CallState[Any, Any], Agent[Any, Any]], Environment] = {}
 
     @property
     def has_listener(self) -> bool:
@@ -128,11 +118,10 @@ class RunContext:
         approve = agent.approve or self.approve
         if client is None and approve is agent.approve:
             return agent._own_environment
-        key = id(state), id(agent)
-        if key not in self._environments:
+        if (state, agent) not in self._environments:
             made = agent._own_environment if client is None else agent._environment_with(client)
-            self._environments[key] = made.changed(approve=approve), agent
-        return self._environments[key][0]
+            self._environments[state, agent] = made.changed(approve=approve)
+        return self._environments[state, agent]
 
 
 class StateResult(NamedTuple):

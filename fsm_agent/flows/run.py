@@ -148,7 +148,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return "flow", self.flow.data_json(self.data)
 
     def now_s(self) -> float:
-        return self.run_context.own_environment.clock.now()  # type: ignore[no-any-return]
+        return self.run_context.own_environment.clock.now()
 
     def forked(self, data: D | None = None, *, by: str = "") -> FlowRun[D]:
         """Return an independent run that continues from here, with new ids and without a store.

@@ -110,9 +110,7 @@ def _seeded(flow: FlowDefinition[Any], header: Header) -> Any:
         what = f"header of the journal: expected a run of the flow {flow.name!r}, version {flow.version}, got another"
         raise JournalError(f"{what}: {describe_json_error(error)}") from None
     extra: Mapping[str, Any] = header.extra
-    return flow.record_of(data, seed.depth, extra, header.by).changed(
-        version=flow.version, budget_left=seed.budget_left
-    )
+    return flow.record_of(data, seed.depth, extra, header.by).changed(budget_left=seed.budget_left)
 
 
 def request_differences(one: Header, other: Header) -> list[str]:
