@@ -25,7 +25,15 @@ from fsm_agent.functions.policy import Middleware as Middleware
 from fsm_agent.functions.policy import OnError as OnError
 from fsm_agent.functions.policy import Policy, PolicyOptions, check_names, check_policy
 from fsm_agent.functions.policy import Retries as Retries
-from fsm_agent.functions.schema import REFUSALS, ArgumentsValidator, Validator, described, passing, refused
+from fsm_agent.functions.schema import (
+    REFUSALS,
+    ArgumentsValidator,
+    Validator,
+    described,
+    passing,
+    refused,
+    validate_arguments,
+)
 from fsm_agent.messages.message import FunctionCall, object_text
 from fsm_agent.validation import require
 
@@ -132,8 +140,7 @@ class Function(Policy, Generic[P, R, Deps]):
 
     @cached_property
     def _validate(self) -> Callable[[str], dict[str, Any]]:
-        validator = self.validator or ArgumentsValidator(self.parameters)
-        return validator.validate_json
+        return partial(validate_arguments, self.validator or ArgumentsValidator(self.parameters))
 
     @classmethod
     def of(

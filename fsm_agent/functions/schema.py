@@ -38,6 +38,10 @@ Core: TypeAlias = dict[str, Any]  # a core schema of pydantic
 
 # What validators raise, including user-defined ones for odd arguments.  A ValidationError is a ValueError.
 REFUSALS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_CONTAINERS = (  # pydantic's errors where only a list or an object is valid
+    *("list_type", "tuple_type", "set_type", "frozen_set_type", "iterable_type", "dict_type", "mapping_type"),
+    *("model_type", "model_attributes_type", "dataclass_type", "named_tuple_type"),
+)
 _MAX_ERRORS = 20  # of one value
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
@@ -92,6 +96,51 @@ class Validator(Protocol):
 
     def validate_json(self, arguments: str | bytes, /) -> Any:
         """Return the arguments in a JSON document."""
+
+
+def validate_arguments(validator: Validator, arguments: str) -> dict[str, Any]:
+    """Return validated arguments.
+
+    Some models write a list or an object inside the arguments as a text of JSON.  Where only a list or an object is
+    valid, it is read as one.
+    """
+    try:
+        return cast("dict[str, Any]", validator.validate_json(arguments))
+    except ValueError as error:
+        if (unquoted := _unquoted(arguments, error)) is None:
+            raise
+    return validate_arguments(validator, unquoted)  # there may be texts inside of texts
+
+
+def _unquoted(arguments: str, error: ValueError) -> str | None:
+    """Return arguments in which the texts that a validation error names are lists and objects, or None."""
+    from pydantic_core import ValidationError, from_json, to_json
+
+    if not isinstance(error, ValidationError):
+        return None
+    quoted = {}
+    for item in error.errors(include_url=False, include_context=False):
+        if item["type"] in _CONTAINERS and isinstance(text := item["input"], str) and text.lstrip()[:1] in ("[", "{"):
+            quoted[item["loc"]] = text
+    if not quoted:
+        return None
+    document = from_json(arguments)
+    for path, text in quoted.items():
+        try:
+            _put(document, path, text, from_json(text))
+        except ValueError:
+            return None
+    return to_json(document).decode()
+
+
+def _put(document: Any, path: Sequence[str | int], text: str, value: Any) -> None:
+    """Replace a text in a document.  Some steps of its path name members of unions."""
+    for step in path:
+        is_there = step in document if isinstance(document, dict) else isinstance(document, list) and step != str(step)
+        if is_there and document[step] == text:
+            document[step] = value
+            return
+        document = document[step] if is_there else document
 
 
 class ArgumentsValidator:

@@ -10,6 +10,7 @@ import functools
 import json
 import pickle
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
@@ -402,6 +403,12 @@ class TestHostileValues:
         assert TYPED.refusal('{"filter": ' + deep + "}").startswith("input: ")
 
 
+@dataclass
+class Line:
+    name: str
+    tags: list[str]
+
+
 # Each is refused, in few words.
 HOSTILE = (
     '{"a": NaN}',
@@ -423,6 +430,34 @@ HOSTILE = (
 
 
 class TestArguments:
+    def test_lists_and_objects_may_be_written_as_texts(self):
+        def order(
+            items: list[Line],
+            counts: dict[str, int] | None = None,
+            one: Line | None = None,
+            pair: tuple[int, int] = (0, 0),
+            note: str = "",
+            either: list[int] | str = "",
+        ): ...
+
+        line, quoted = {"name": "lamp", "tags": ["a"]}, json.dumps
+        lamp = Line("lamp", ["a"])
+        for asked, value in [
+            ({"items": quoted([line])}, {"items": [lamp]}),
+            ({"items": [quoted(line), line]}, {"items": [lamp, lamp]}),
+            ({"items": quoted([{"name": "lamp", "tags": quoted(["a"])}])}, {"items": [lamp]}),
+            (
+                {"items": [], "counts": quoted({"a": 1}), "one": f" {quoted(line)}", "pair": "[1, 2]"},
+                {"items": [], "counts": {"a": 1}, "one": lamp, "pair": (1, 2)},
+            ),
+            ({"items": [], "note": "[1]", "either": "[1]"}, {"items": [], "note": "[1]", "either": "[1]"}),
+        ]:
+            assert Function.of(order).bind(json.dumps(asked)) == value, asked
+        declared = Function(name="f", parameters=Function.of(order).parameters)
+        assert declared.bind(json.dumps({"items": quoted([line])})) == {"items": [line]}
+        for wrong in ("[1", "{'name': 'lamp'}", '{"name": "lamp"}', '"[]"', "lamp", '[{"name": 1}]'):
+            assert (Function.of(order).refusal(json.dumps({"items": wrong})) or "").startswith("items"), wrong
+
     def test_each_bad_field_is_told(self):
         told = ADD.refusal('{"a": "x", "c": [1, "2", null], "d": 4}').splitlines()
         assert [line.partition(": ")[0] for line in told] == ["a", "c.2", "d"]
