@@ -6,12 +6,10 @@ import asyncio
 import hashlib
 import json
 import os
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlencode
@@ -37,7 +35,6 @@ from fsm_agent._internal.text import pretty
 from fsm_agent._internal.text import shown as shown_text
 from fsm_agent.call.question_forms import (
     FormError,
-    QuestionForm,
     outcome_from_form,
     question_form,
     question_subject,
@@ -56,54 +53,6 @@ from fsm_agent.web.entries import diff_runs, list_failures, name_processes, read
 from fsm_agent.web.machines import draw_machine
 from fsm_agent.web.requests import read_body
 from fsm_agent.web.run_list import Filters, find_runs, is_undriven_now, run_state
-
-Form = Mapping[str, str]
-Act = Callable[[Runs, str, Form, str, Any], str]  # runs, name of a run, form, user, code -> name of the run to show
-
-
-def answer(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
-    """Answer a question."""
-    key = form.get("key", "")
-    question = next((one for one in runs.store.get(run).waits if one.key == key), None)
-    if question is None:
-        raise NotAsked(f"the run {run!r} no longer asks {key!r}")
-    runs.answer(run, {key: outcome_from_form(question, form)}, by=by)
-    return run
-
-
-def cancel(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
-    """Cancel a run.  Its next driver ends it."""
-    runs.cancel(run, form.get("reason", ""), by=by)
-    return run
-
-
-def retry(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
-    """Continue a failed run."""
-    runs.retry(run, by=by)
-    return run
-
-
-def fork(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
-    """Create a run that continues from an entry.  If its agent's code is known, it waits as the original did there."""
-    at, name = form.get("at", ""), form.get("name", "").strip()
-    if not name:
-        raise UsageError("expected a name for the fork, got none")
-    if not (at.isascii() and at.isdigit() and len(at) < 10):
-        raise UsageError(f"entry: expected a number, got {at!r:.200}")
-    return str(runs.fork(run, int(at), name, definition, by=by))
-
-
-def delete(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
-    """Delete a run if its name was typed correctly."""
-    if form.get("confirm") != run:
-        raise UsageError(f"expected the name of the run to delete it, got another; type {run!r}")
-    if conversation := runs.needed_by(run):
-        raise UsageError(f"the run stays: the conversation {conversation!r} cannot be read without it")
-    runs.store.delete(run)
-    return ""
-
-
-ACTS: dict[str, Act] = {"answer": answer, "cancel": cancel, "retry": retry, "fork": fork, "delete": delete}
 
 AGAIN_S = 0.25  # delay before looking again for a missing run or an unreadable store
 BEAT_S = 15.0  # how often a comment is sent, so that closed pages are noticed
@@ -194,13 +143,15 @@ def _end(page: asyncio.Future[None]) -> None:
         page.set_result(None)
 
 
+ACTS = frozenset({"answer", "cancel", "retry", "fork", "delete"})
 SHOWN = 200  # entries in a page; the machine and the timeline show all, and a page loads earlier ones on demand
 MOST_BODY = 1_000_000  # bytes of a form
 _MOST_FIELDS = 200
 _KEPT = 8  # cached runs
 _COUNTED_S = 20.0  # how long counts of all runs are cached
 _HERE = Path(__file__).parent
-Failed: TypeAlias = tuple[str, FormError, Mapping[str, str]]  # key of a question, its errors, the texts typed
+# The key of a question, and by field the problems of its answer and the texts typed
+Failed: TypeAlias = tuple[str, Mapping[str, str], Mapping[str, str]]
 
 
 class Inspector:
@@ -224,10 +175,8 @@ class Inspector:
         self._prompts = {prompt.path: prompt for prompt in prompts}
         self._form_token = derive_token(new_token(), "forms")
         self._user = user or _signed_in
-        self._readings: OrderedDict[str, RunHistory] = OrderedDict()
+        self._read = lru_cache(_KEPT)(lambda row: read(runs, row.id))
         self._counts: tuple[float, Sequence[RunCount]] = (0.0, ())
-        self._lock = threading.Lock()
-        errors = dict.fromkeys((FsmAgentError, OSError, RecursionError), _failed(self))
         self.app = Starlette(
             routes=[
                 Route("/", self.list),
@@ -243,7 +192,7 @@ class Inspector:
                 Mount("/static", StaticFiles(directory=_HERE / "static")),
             ],
             middleware=[Middleware(OriginCheck, origins=origins, forms=True)],
-            exception_handlers=errors,
+            exception_handlers=dict.fromkeys((FsmAgentError, OSError, RecursionError), self._failed),
         )
 
     def close(self) -> None:
@@ -253,17 +202,9 @@ class Inspector:
     # Pages
 
     def html(self, request: Request, template: str, **values: Any) -> str:
-        rendered: str = (
-            _templates()
-            .get_template(template)
-            .render(
-                base=request.scope.get("root_path", ""),
-                form=self._form_token,
-                store=self.name,
-                is_read_only=self.is_read_only,
-                **values,
-            )
-        )
+        base = request.scope.get("root_path", "")
+        shared = {"base": base, "form": self._form_token, "store": self.name, "is_read_only": self.is_read_only}
+        rendered: str = _templates().get_template(template).render(shared, **values)
         return rendered.encode("utf-8", "replace").decode()  # a damaged journal may have half a surrogate pair
 
     def list(self, request: Request) -> Response:
@@ -300,7 +241,7 @@ class Inspector:
         return HTMLResponse(self.html(request, "run.html", **values), 200 if failed is None else 422)
 
     def _values(self, reading: RunHistory, inside: str, failed: Failed | None = None) -> dict[str, Any]:
-        key, error, typed = failed or ("", None, {})
+        key, errors, typed = failed or ("", {}, {})
         asked = [] if reading.run.is_ended else [question_form(question) for question in reading.run.waits]
         return {
             "r": reading,
@@ -309,7 +250,7 @@ class Inspector:
             "labels": name_processes(reading),
             "machine": draw_machine(reading, reading.processes[inside]),
             "timeline": timeline(reading),
-            "questions": [_filled(form, error, typed) if form.key == key else _filled(form) for form in asked],
+            "questions": [(form, errors, typed) if form.key == key else (form, {}, {}) for form in asked],
             "answered": {post.key: post for post in reading.signals},
             "tried": list_failures(tell_entries(reading, len(reading.entries) - SHOWN))[-5:]
             if reading.run.is_failed
@@ -353,17 +294,7 @@ class Inspector:
     def read(self, run: str) -> RunHistory:
         """Return a run, cached until it changes in the store."""
         row = self.runs.store.get(run)
-        with self._lock:
-            kept = self._readings.get(run)
-            if kept is not None and kept.run == row and row.holder is None:
-                self._readings.move_to_end(run)
-                return kept
-        reading = read(self.runs, run)
-        with self._lock:
-            self._readings[run] = reading
-            while len(self._readings) > _KEPT:
-                self._readings.popitem(last=False)
-        return reading
+        return self._read(row) if row.holder is None else read(self.runs, run)
 
     def _counted(self) -> Sequence[RunCount]:
         """Return the run counts, which are cached because counting reads all runs."""
@@ -407,8 +338,8 @@ class Inspector:
 
     async def do(self, request: Request) -> Response:
         """Carry out a form's action, then show the run."""
-        act = ACTS.get(request.path_params["act"])
-        if act is None:
+        act = request.path_params["act"]
+        if act not in ACTS:
             return PlainTextResponse("unknown action", 404)
         if self.is_read_only:
             return PlainTextResponse("the inspector is read-only; start it without --read-only to answer", 403)
@@ -419,16 +350,49 @@ class Inspector:
             return PlainTextResponse("expected a form of this inspector, got another; reload the page", 403)
         return await run_in_threadpool(self._do, request, act, form)
 
-    def _do(self, request: Request, act: Any, form: Mapping[str, str]) -> Response:
+    def _do(self, request: Request, act: str, form: Mapping[str, str]) -> Response:
         run, base = form.get("id", ""), request.scope.get("root_path", "")
-        definition = self._definition(self.read(run)) if act is ACTS["fork"] else None
         try:
-            shown = act(self.runs, run, form, self._user(request.scope), definition)
+            shown = self._act(act, run, form, self._user(request.scope))
         except FormError as error:
-            return self._run_page(request, run, (form.get("key", ""), error, form))
-        with self._lock:
-            self._readings.pop(run, None)
+            return self._run_page(request, run, (form.get("key", ""), error.errors, form))
+        self._read.cache_clear()
         return RedirectResponse(f"{base}/run?{urlencode({'id': shown})}" if shown else f"{base}/", 303)
+
+    def _act(self, act: str, run: str, form: Mapping[str, str], by: str) -> str:  # noqa: C901  # one an action
+        """Carry out an action, and return the name of the run to show, or "" for the list."""
+        match act:
+            case "answer":
+                key = form.get("key", "")
+                question = next((one for one in self.runs.store.get(run).waits if one.key == key), None)
+                if question is None:
+                    raise NotAsked(f"the run {run!r} no longer asks {key!r}")
+                self.runs.answer(run, {key: outcome_from_form(question, form)}, by=by)
+            case "cancel":  # its next driver ends it
+                self.runs.cancel(run, form.get("reason", ""), by=by)
+            case "retry":
+                self.runs.retry(run, by=by)
+            case "fork":  # if the agent's code is known, the fork waits as the original did there
+                at, name = form.get("at", ""), form.get("name", "").strip()
+                if not name:
+                    raise UsageError("expected a name for the fork, got none")
+                if not (at.isascii() and at.isdigit() and len(at) < 10):
+                    raise UsageError(f"entry: expected a number, got {at!r:.200}")
+                return str(self.runs.fork(run, int(at), name, self._definition(self.read(run)), by=by))
+            case "delete":
+                if form.get("confirm") != run:
+                    raise UsageError(f"expected the name of the run to delete it, got another; type {run!r}")
+                if conversation := self.runs.needed_by(run):
+                    raise UsageError(f"the run stays: the conversation {conversation!r} cannot be read without it")
+                self.runs.store.delete(run)
+                return ""
+        return run
+
+    def _failed(self, request: Request, error: Exception) -> Response:
+        status = 404 if isinstance(error, RunUnknown) else 409
+        if request.url.path.rpartition("/")[2] in ("items", "moment", "news", "picture"):
+            return PlainTextResponse(shown_text(error), status)
+        return HTMLResponse(self.html(request, "error.html", error=shown_text(error)), status)
 
 
 @cache
@@ -483,16 +447,6 @@ def inspector_app(
     return inspector.app
 
 
-def _failed(inspector: Inspector) -> Callable[[Request, Exception], Response]:
-    def answer(request: Request, error: Exception) -> Response:
-        status = 404 if isinstance(error, RunUnknown) else 409
-        if request.url.path.rpartition("/")[2] in ("items", "moment", "news", "picture"):
-            return PlainTextResponse(shown_text(error), status)
-        return HTMLResponse(inspector.html(request, "error.html", error=shown_text(error)), status)
-
-    return answer
-
-
 def _signed_in(scope: Mapping[str, Any]) -> str:
     return str(getattr(scope.get("user"), "display_name", ""))
 
@@ -524,13 +478,6 @@ async def _form(request: Request) -> Mapping[str, str] | None:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS))
     except ValueError:
         return None
-
-
-def _filled(
-    form: QuestionForm, error: FormError | None = None, typed: Mapping[str, str] | None = None
-) -> tuple[QuestionForm, Mapping[str, str], Mapping[str, str]]:
-    """Return `(form, errors, texts)`: a form, the errors in its fields, and the texts typed into them."""
-    return form, {} if error is None else error.errors, typed or {}
 
 
 async def _as_events(marks: AsyncIterator[str | None]) -> AsyncIterator[str]:
