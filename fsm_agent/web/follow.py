@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
@@ -20,6 +20,7 @@ from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.agents.run_handle import post_answers
 from fsm_agent.agents.runnable import Runnable, adrive_claimed
 from fsm_agent.agents.runs import aclaim_run
+from fsm_agent.call.journal import header_of
 from fsm_agent.errors import ReplayError, UsageError
 from fsm_agent.functions.context import LATER, GivenDeps, check_deps
 from fsm_agent.messages.events import Done, Event
@@ -101,7 +102,7 @@ class RunFollower:
         self._options, self._drives, self._service = {**options, "deps": deps}, drives, service
         self._driven: dict[str, EventLog] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._kept = _Kept()
+        self._sizes: dict[str, dict[str, int]] = {}  # of runs in memory, by conversation; the longest at rest is first
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -139,7 +140,7 @@ class RunFollower:
             options = {"service": self._service, **options}
         run: str = (await of.runs.asubmit(task, run_id=run_id, **options)).run_id
         if not self.has_store:
-            self._bound_memory(run, conversation or "")
+            self._bound_memory(run)
         self._start(run)
         return run
 
@@ -379,22 +380,25 @@ class RunFollower:
 
     # Without a store
 
-    def _bound_memory(self, run: str, conversation: str = "") -> None:
+    def _bound_memory(self, run: str) -> None:
         """Record the size of a run.  Beyond the limits, forget the conversations that have rested longest."""
         store = self.runs.store
         with suppress(RunUnknown):
             loaded = store.load(run)
-            texts = (loaded.header, *loaded.lines)
-            size = sum(map(len, texts)) + (len(loaded.snapshot[1]) if loaded.snapshot else 0)
-            self._kept.note(run, conversation, size)
-        for name, runs in self._kept.beyond(self.kept_runs, self.kept_bytes):
-            if run in runs or any(one in self._driven for one in runs):
+            size = sum(map(len, (loaded.header, *loaded.lines))) + (len(loaded.snapshot[1]) if loaded.snapshot else 0)
+            name = header_of(loaded.header).conversation or run  # a run without a conversation is one of its own
+            self._sizes[name] = {**self._sizes.pop(name, {}), run: size}
+        for name, sizes in [*self._sizes.items()]:
+            kept = [size for sizes in self._sizes.values() for size in sizes.values()]
+            if len(kept) <= self.kept_runs and sum(kept) <= self.kept_bytes:
+                return
+            if run in sizes or any(one in self._driven for one in sizes):
                 continue
-            for one in runs:
+            for one in sizes:
                 with suppress(RunUnknown, RunBusy):
                     store.delete(one)
             store.forget(name)  # type: ignore[attr-defined]  # it is a `MemoryStore`
-            self._kept.drop(name)
+            del self._sizes[name]
 
 
 def with_store(runnable: Any, store: Any) -> Any:
@@ -421,30 +425,6 @@ def _task_of(runnable: Any, message: Message) -> Any:
         raise BadRequest(f"the text: expected data of the flow {runnable.name!r}: {error}", "bad_data") from None
 
 
-class _Kept:
-    """The sizes of the conversations in memory, beginning with the conversation that has rested longest."""
-
-    def __init__(self) -> None:
-        self._sizes: dict[str, dict[str, int]] = {}  # of runs, by conversation, or by run if it has no conversation
-        self._of: dict[str, str] = {}  # conversations by run
-
-    def note(self, run: str, conversation: str, size: int) -> None:
-        name = self._of.setdefault(run, conversation or run)
-        self._sizes[name] = {**self._sizes.pop(name, {}), run: size}
-
-    def drop(self, name: str) -> None:
-        for run in self._sizes.pop(name):
-            del self._of[run]
-
-    def beyond(self, most_runs: int, most_bytes: int) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield conversations to forget, with their runs, until the remaining ones fit within the limits."""
-        for name in tuple(self._sizes):
-            size = sum([sum(sizes.values()) for sizes in self._sizes.values()])
-            if len(self._of) <= most_runs and size <= most_bytes:
-                return
-            yield name, tuple(self._sizes[name])
-
-
 class _Cursor:
     """A listener's position in a run."""
 
@@ -457,14 +437,13 @@ class _Cursor:
 
     def read(self, base: int | None) -> list[Item]:
         """Return the new events in the journal, up to entry number ``base`` if it is given."""
-        found = [(self._count(event), event) for event in read_new_events(self.past, base)]
-        new = [item for item in found if self.is_new(*item)]
+        found: list[Item] = []
+        for event in read_new_events(self.past, base):
+            self.counted += is_step(event)
+            if self.is_new(self.counted, event):
+                found.append((self.counted, event))
         self._after = max(self._after, self.counted)
-        return new
-
-    def _count(self, event: Event) -> int:
-        self.counted += is_step(event)
-        return self.counted
+        return found
 
     def is_new(self, steps: int, event: Event) -> bool:
         """Return whether an event is new to the listener."""
