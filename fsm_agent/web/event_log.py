@@ -65,7 +65,7 @@ class EventLog:
         self._pieces = 0  # the number of these
         self._ended: dict[str, Event] = {}  # ends of functions whose step has not come yet, by its key
         self._is_over = False
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._news = asyncio.Event()  # set, and replaced, when there is something new
 
     # For its driver
 
@@ -118,12 +118,7 @@ class EventLog:
                     yield item
             if self._is_over:
                 return
-            waiting = asyncio.get_running_loop().create_future()
-            self._waiting.add(waiting)
-            try:
-                await waiting
-            finally:
-                self._waiting.discard(waiting)
+            await self._news.wait()
 
     def raise_error(self) -> None:
         if self.error is not None:
@@ -136,9 +131,8 @@ class EventLog:
         self._wake()
 
     def _wake(self) -> None:
-        for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_result(None)
+        self._news.set()
+        self._news = asyncio.Event()
 
     def _note_piece(self, path: str, inner: Event) -> None:
         position = len(self._log)

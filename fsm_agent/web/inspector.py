@@ -53,6 +53,7 @@ from fsm_agent.web.entries import diff_runs, list_failures, name_processes, read
 from fsm_agent.web.machines import draw_machine
 from fsm_agent.web.requests import read_body
 from fsm_agent.web.run_list import Filters, find_runs, is_undriven_now, run_state
+from fsm_agent.web.translate import or_quiet
 
 AGAIN_S = 0.25  # delay before looking again for a missing run or an unreadable store
 BEAT_S = 15.0  # how often a comment is sent, so that closed pages are noticed
@@ -82,8 +83,8 @@ class News:
         """Return a run's current mark; by default, the newest run's."""
         return self._mark_of(lambda: watched_run(self._runs.store, run))
 
-    async def marks(self, run: str = ALL) -> AsyncGenerator[str | None, None]:
-        """Yield a run's mark whenever it changes, and None after 15 seconds without a change."""
+    async def marks(self, run: str = ALL) -> AsyncGenerator[str]:
+        """Yield a run's mark whenever it changes."""
         page = asyncio.get_running_loop().create_future()
         self._pages.add(page)
         mark = ""
@@ -91,14 +92,10 @@ class News:
             while not (page.done() or self._is_closed):
                 news = asyncio.wrap_future(self._runs.watcher.watch(run, partial(self._is_news, mark)))
                 try:
-                    await asyncio.wait([news, page], timeout=BEAT_S, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait([news, page], return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    if not news.done():
-                        news.cancel()
-                if news.cancelled() or not news.done():
-                    if not page.done():
-                        yield None
-                elif (found := self._mark_of(news.result)) != mark:
+                    news.cancel()
+                if not news.cancelled() and (found := self._mark_of(news.result)) != mark:
                     mark = found
                     yield mark
                 else:
@@ -316,7 +313,7 @@ class Inspector:
         if self.news.is_full:
             return PlainTextResponse(f"{MOST_PAGES} pages already follow runs; close one", 503, {"retry-after": "5"})
         marks = self.news.marks(request.query_params.get("id", ALL))
-        return StreamingResponse(_as_events(marks), media_type="text/event-stream")
+        return StreamingResponse(_as_events(or_quiet(marks, BEAT_S)), media_type="text/event-stream")
 
     def run_news(self, request: Request) -> Response:
         """Respond with the updates to a run after an entry, as pieces of its page."""

@@ -377,7 +377,7 @@ async def sse(
     """
     begin = translator.begin()  # sent with the first event, because a refused stream has no beginning
     try:
-        async with aclosing(_or_quiet(items, alive_s)) as coming:
+        async with aclosing(or_quiet(items, alive_s)) as coming:
             async for item in coming:
                 if item is None:
                     yield ": alive\n\n"
@@ -397,7 +397,7 @@ async def sse(
         yield end
 
 
-async def _or_quiet(items: AsyncGenerator[T], quiet_s: float) -> AsyncGenerator[T | None]:
+async def or_quiet(items: AsyncGenerator[T], quiet_s: float) -> AsyncGenerator[T | None]:
     """Yield items as they arrive, and None after every ``quiet_s`` seconds without an item."""
     coming: asyncio.Task[T] | None = None
     try:
