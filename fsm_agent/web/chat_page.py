@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
+from functools import partial
 from inspect import isawaitable
 from itertools import islice
 from pathlib import Path
@@ -103,7 +104,12 @@ def serve(
         Route("/conversations/{name:path}/cancel", pages.cancel, methods=["POST"]),
         Route("/conversations/{name:path}", pages.conversation),
     ]
-    app = Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(OriginCheck, hosts=known)])
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        middleware=[Middleware(OriginCheck, hosts=known)],
+        exception_handlers={FsmAgentError: _respond_to_error},
+    )
     app.state.live = live
     return app
 
@@ -133,11 +139,7 @@ class _Pages:
     async def ask(self, request: Request) -> Response:
         """Begin or answer a run, and return its stream."""
         who = await self._who(request)
-        try:
-            body = read_json(await read_body(request, MAX_BODY))
-            asked = AgUi.read(body)
-        except BadRequest as error:
-            return JSONResponse({"error": str(error), "code": error.code}, 413 if error.code == "too_large" else 400)
+        asked = AgUi.read(read_json(await read_body(request, MAX_BODY)))
         translator = AgUi(asked.conversation, asked.run)
         try:
             kept = asked._replace(conversation=_kept(who, asked.conversation))
@@ -146,10 +148,10 @@ class _Pages:
                     problem = {"error": f"{self._at_once} answers are still running; wait for one", "code": "too_many"}
                     return JSONResponse(problem, 429)
                 run, after = await self._live.take(kept, by=who, task=self._task)
-        except OutcomeError as error:  # users must not see the names of runs and questions
-            text = mask_keys(error.problem) or "the answer does not fit the question"
-            return _stream(sse(failing(BadRequest(text, "bad_answer")), translator))
         except FsmAgentError as error:
+            if isinstance(error, OutcomeError):  # users must not see the names of runs and questions
+                text = mask_keys(error.problem) or "the answer does not fit the question"
+                error = BadRequest(text, "bad_answer")
             return _stream(sse(failing(error), translator))
         return _stream(sse(self._live.follow(run, after=after), translator))
 
@@ -163,11 +165,7 @@ class _Pages:
         """Return all turns of a conversation as one stream.  The newest turn is live."""
         who = await self._who(request)
         name = request.path_params["name"]
-        try:
-            kept = _kept(who, check_name("conversation", name))
-            turns = await to_thread.run_sync(self._turns, kept)
-        except FsmAgentError as error:
-            return _error_of(error, 400)
+        turns = await to_thread.run_sync(self._turns, _kept(who, check_name("conversation", name)))
         if not turns:
             return JSONResponse({"error": f"unknown conversation {name!r}", "code": "unknown_conversation"}, 404)
         return _stream(self._told(name, turns))
@@ -176,12 +174,9 @@ class _Pages:
         """Cancel the newest run of a conversation."""
         who = await self._who(request)
         run = await self._live.newest(_kept(who, request.path_params["name"]))
-        try:
-            if run is None:
-                raise NotAsked("this conversation does not exist")
-            await self._live.cancel(run, "cancelled by the user", by=who)
-        except FsmAgentError as error:
-            return _error_of(error, 409)
+        if run is None:
+            raise NotAsked("this conversation does not exist")
+        await self._live.cancel(run, "cancelled by the user", by=who)
         return JSONResponse({})
 
     def _is_full(self, who: str, run: str | None) -> bool:
@@ -217,16 +212,13 @@ class _Pages:
             runs = [store.get(kept)] if _exists(store, kept) else []
         return runs[::-1]
 
-    def _said(self, run: str) -> str:
-        header = self._live.runs.store.load(run, after=None).header
-        return json.dumps({"type": "CUSTOM", "name": "said", "value": _said(header)})
-
     async def _told(self, name: str, turns: list[Run]) -> AsyncGenerator[str]:
         if len(turns) > MAX_TURNS:
-            left_out = {"type": "CUSTOM", "name": "left_out", "value": {"shown": MAX_TURNS}}
-            yield f"data: {json.dumps(left_out)}\n\n"
+            yield _custom_event("left_out", {"shown": MAX_TURNS})
         for run in turns[-MAX_TURNS:]:
-            yield f"data: {await to_thread.run_sync(self._said, run.id)}\n\n"  # read only now, as it may be large
+            load = partial(self._live.runs.store.load, run.id, after=None)
+            loaded = await to_thread.run_sync(load)  # only now, as it may be large
+            yield _custom_event("said", _said(loaded.header))
             async for line in sse(self._live.follow(run.id), AgUi(name, run.id)):
                 yield line
 
@@ -261,10 +253,15 @@ def _said(header: str) -> dict[str, Any]:
     return {"text": message.text, "pictures": [image.data_url() for image in images]}
 
 
+def _custom_event(name: str, value: Any) -> str:
+    return f"data: {json.dumps({'type': 'CUSTOM', 'name': name, 'value': value})}\n\n"
+
+
 def _stream(lines: AsyncGenerator[str]) -> Response:
     return StreamingResponse(lines, media_type="text/event-stream", headers=HEADERS)
 
 
-def _error_of(error: FsmAgentError, status: int) -> Response:
+def _respond_to_error(request: Request, error: Exception) -> Response:
     text, code = describe_error(error)
+    status = 413 if code == "too_large" else 400 if isinstance(error, BadRequest) else 409
     return JSONResponse({"error": text, "code": code}, status)
