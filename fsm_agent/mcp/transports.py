@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeAlias
@@ -28,32 +29,32 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
 MAX_BYTES = 32 * 1024 * 1024  # a picture arrives in one body or event
-_ESCAPES = re.compile(
-    r"""(?P<pair>  \\u[dD][89abAB][0-9a-fA-F]{2} \\u[dD][c-fC-F][0-9a-fA-F]{2} )
-      | (?P<begun> \\(?:u[0-9a-fA-F]{0,3})? \Z
-                 | \\u[dD][89abAB][0-9a-fA-F]{2} (?:\\(?:u(?:[dD](?:[c-fC-F][0-9a-fA-F]?)?)?)?)? \Z )
-      | (?P<half>  \\u[dD][89a-fA-F][0-9a-fA-F]{2} )
-      | \\.""",
-    re.VERBOSE | re.DOTALL,
-)
+_HEX = "[0-9a-fA-F]{2}"
+_ESCAPES = re.compile(rf"\\u[dD][89abAB]{_HEX}\\u[dD][c-fC-F]{_HEX}|(?P<half>\\u[dD][89a-fA-F]{_HEX})|\\.")
 
 
-def _mended_stream(stream: httpx2.AsyncByteStream, max_bytes: float) -> httpx2.AsyncByteStream:
-    """Return the JSON stream with U+FFFD in place of invalid bytes and halves of surrogate pairs."""
+def _mended_stream(stream: httpx2.AsyncByteStream, *, is_events: bool) -> httpx2.AsyncByteStream:
+    """Return the JSON stream with U+FFFD in place of invalid bytes and halves of surrogate pairs.
+
+    Text is passed on in whole lines, which end no escape too early.
+    """
     import httpx2
 
     class Mended(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
-            size_bytes, begun = 0, ""
+            size_bytes, line = 0, StringIO()
             async for chunk in stream:
+                text = decoder.decode(chunk)
                 size_bytes += len(chunk)
-                if size_bytes > max_bytes:
-                    raise httpx2.StreamError(f"the answer: expected at most {max_bytes} bytes, got more")
-                text, begun = _mended(begun + decoder.decode(chunk))
-                yield text.encode()
-            text, begun = _mended(begun + decoder.decode(b"", final=True))
-            yield (text + begun).encode()
+                if size_bytes > MAX_BYTES:
+                    raise httpx2.StreamError(f"the answer: expected at most {MAX_BYTES} bytes, got more")
+                if is_events and (end := max(text.rfind("\n"), text.rfind("\r")) + 1):
+                    yield _mended(line.getvalue() + text[:end]).encode()
+                    text, line = text[end:], StringIO()
+                    size_bytes = len(text.encode())
+                line.write(text)
+            yield _mended(line.getvalue() + decoder.decode(b"", final=True)).encode()
 
         async def aclose(self) -> None:
             await stream.aclose()
@@ -61,20 +62,13 @@ def _mended_stream(stream: httpx2.AsyncByteStream, max_bytes: float) -> httpx2.A
     return Mended()
 
 
-def _mended(text: str) -> tuple[str, str]:
-    """Return `(json, rest)`: JSON without halves of surrogate pairs, and a possibly incomplete escape at its end."""
-    begun = ""
-
-    def mend(found: re.Match[str]) -> str:
-        nonlocal begun
-        begun = found["begun"] or ""
-        return "" if begun else "\\ufffd" if found["half"] else found[0]
-
-    return (_ESCAPES.sub(mend, text) if "\\" in text else text), begun
+def _mended(text: str) -> str:
+    """Return JSON with U+FFFD in place of halves of surrogate pairs."""
+    return _ESCAPES.sub(lambda found: "\\ufffd" if found["half"] else found[0], text) if "\\" in text else text
 
 
 async def check_body(response: httpx2.Response) -> None:
-    """Limit the size of a response's body, unless it is an event stream, and repair invalid characters.
+    """Limit the size of a response's body, or of each line of an event stream, and repair invalid characters.
 
     Raises:
         httpx2.DecodingError: If the body is compressed, so that its real size is unknown.
@@ -86,7 +80,7 @@ async def check_body(response: httpx2.Response) -> None:
         raise httpx2.DecodingError(f"the answer: expected the encoding 'identity', got {encoding!r:.80}")
     is_events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
     assert isinstance(response.stream, httpx2.AsyncByteStream)
-    response.stream = _mended_stream(response.stream, float("inf") if is_events else MAX_BYTES)
+    response.stream = _mended_stream(response.stream, is_events=is_events)
 
 
 STDERR_CHARS = 2000
