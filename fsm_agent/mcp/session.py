@@ -11,11 +11,10 @@ import atexit
 import contextvars
 import json
 import math
-import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,6 +29,7 @@ from fsm_agent.clients.endpoint import masked_logs
 from fsm_agent.errors import ConfigError, FsmAgentError, Retry, UsageError
 from fsm_agent.mcp.transports import StderrTail, Transport
 from fsm_agent.providers.sse import mended
+from fsm_agent.runtime.portal import start_loop
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -50,42 +50,25 @@ class Background:
 
     def __init__(self) -> None:
         self.at_end: set[Callable[[], Awaitable[None]]] = set()  # the functions that close the sessions
-        self._stop = asyncio.Event()
-        started: Future[asyncio.AbstractEventLoop] = Future()
-        self._thread = threading.Thread(target=self._run, args=(started,), name="fsm_agent MCP", daemon=True)
-        self._thread.start()
-        self.loop = started.result()
+        _, self.loop = start_loop("fsm_agent MCP")
         atexit.register(self.end)
-
-    def _run(self, started: Future[asyncio.AbstractEventLoop]) -> None:
-        try:
-            with closing(asyncio.new_event_loop()) as loop:  # `asyncio.run` starts another thread at its end
-                loop.run_until_complete(self._live(started))
-        except BaseException as error:
-            if started.done():
-                raise
-            started.set_exception(error)
-
-    async def _live(self, started: Future[asyncio.AbstractEventLoop]) -> None:
-        loop = asyncio.get_running_loop()
-        started.set_result(loop)
-        await self._stop.wait()
-        loop.run_in_executor = _at_once  # type: ignore[assignment, method-assign]
-        await asyncio.gather(*[close() for close in self.at_end])
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
-        await loop.shutdown_asyncgens()
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Run ``coroutine`` in the thread's loop.  Cancelling the future cancels the coroutine."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def end(self) -> None:
-        """Close all sessions and end the thread."""
-        self.loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(CLOSE_TIMEOUT_S)
+        """Close all sessions.  Called when the interpreter exits."""
+        with suppress(TimeoutError):
+            self.submit(self._close()).result(CLOSE_TIMEOUT_S)
+
+    async def _close(self) -> None:
+        self.loop.run_in_executor = _at_once  # type: ignore[assignment, method-assign]
+        await asyncio.gather(*[close() for close in self.at_end])
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
 
 def _at_once(_: object, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:

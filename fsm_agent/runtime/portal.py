@@ -299,12 +299,17 @@ def loop() -> asyncio.AbstractEventLoop:
     if depth == len(_homes):
         with making:
             if depth == len(_homes):
-                made = asyncio.new_event_loop()
-                made.set_default_executor(_daemon_threads())
-                thread = threading.Thread(target=_run, args=(made,), daemon=True, name="fsm_agent loop")
-                thread.start()  # first, so that a Ctrl-C cannot leave a loop that no thread runs
-                _homes.append((thread, made))
+                _homes.append(start_loop("fsm_agent loop"))
     return _homes[depth][1]
+
+
+def start_loop(name: str) -> tuple[threading.Thread, asyncio.AbstractEventLoop]:
+    """Return a daemon thread and the event loop that it runs until the process ends."""
+    made = asyncio.new_event_loop()
+    made.set_default_executor(_daemon_threads())
+    thread = threading.Thread(target=_run, args=(made,), daemon=True, name=name)
+    thread.start()  # before the loop is known, so that a Ctrl-C cannot leave one that no thread runs
+    return thread, made
 
 
 def _depth() -> int:
