@@ -108,14 +108,15 @@ class AnthropicCodec(Codec):
 
     def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
         own = profile_as(AnthropicProfile, profile)
-        request, _, words, _ = self.request_form(request, own)
+        form = self.request_form(request, own)
+        request = form.request
         settings, limits = request.settings, SchemaLimits()
         if request.output.schema is not None:
             _takes(request.output, limits)
         max_tokens = own.default_max_tokens if settings.max_tokens is None else settings.max_tokens
-        with encoded_dialog(_DialogInTurns, request.messages, provider, model, own) as dialog:
+        with encoded_dialog(_DialogInTurns, form, provider, model, own) as dialog:
             body: dict[str, Any] = {"model": model, "max_tokens": max_tokens, "messages": dialog.turns}
-            if system := dialog.system(words):
+            if system := dialog.system:
                 body["system"] = system
             if dialog.container:
                 body["container"] = dialog.container
@@ -123,8 +124,8 @@ class AnthropicCodec(Codec):
             body |= _tools(request, model, own, limits) if is_offered else _withdrawn_functions(dialog, own)
             body |= _reasoning(settings, max_tokens, model, own)
             if request.output.schema is not None:
-                form = kept(request.output, _form)
-                body["output_config"] = {**body.get("output_config", {}), "format": form}
+                format_ = kept(request.output, _form)
+                body["output_config"] = {**body.get("output_config", {}), "format": format_}
             body |= _settings(settings, model, own)
             if stream:
                 body["stream"] = True
@@ -310,12 +311,12 @@ class _DialogInTurns:
         """Whether the dialog has calls to a computer toolset."""
         return COMPUTER in self._toolsets.values()
 
-    def system(self, words: str | None = None) -> str | list[Block] | None:
-        prompts = [*self._prompts, [{"type": "text", "text": words}]] if words else self._prompts
-        texts = ["".join([block["text"] for block in blocks]) for blocks in prompts if _is_plain(blocks)]
-        if len(texts) == len(prompts):
+    @property
+    def system(self) -> str | list[Block] | None:
+        texts = ["".join([block["text"] for block in blocks]) for blocks in self._prompts if _is_plain(blocks)]
+        if len(texts) == len(self._prompts):
             return "\n\n".join([text for text in texts if text]) or None
-        return [block for blocks in prompts for block in blocks]
+        return [block for blocks in self._prompts for block in blocks]
 
     def _blocks(self, message: Message) -> Iterator[Block]:
         beside: Mapping[str, Any] = {}

@@ -25,7 +25,7 @@ from fsm_agent.call.effects import TEXT, Request
 from fsm_agent.errors import BadReply, ProviderError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.events import Delta, UsageReported
-from fsm_agent.messages.message import Message, Opaque, Part
+from fsm_agent.messages.message import Message, Opaque, Part, Text
 from fsm_agent.messages.reply import UNUSED, Finish, OutputMode, Reply, Settings, Usage
 from fsm_agent.prompts.output import Output
 from fsm_agent.providers.failures import failure, no_object, reported, unreadable
@@ -59,8 +59,10 @@ _long_dialogs: list[_LongDialog] = []  # encoded last in this OS process
 
 
 @contextmanager
-def encoded_dialog(make: Callable[..., D], messages: Sequence[Message], provider: str, *options: Any) -> Iterator[D]:
-    """Give an encoder, made by ``make(*options)``, that has read the messages.  It may be used only inside the block.
+def encoded_dialog(
+    make: Callable[..., D], form: RequestForm, provider: str, model: str, profile: Profile, *options: Any
+) -> Iterator[D]:
+    """Give an encoder, ``make(model, profile, *options)``, that has read the dialog.  Use it only inside the block.
 
     Opaque parts from other providers are left out.  Only the provider that made an opaque part can read it, even if
     others use the same wire format.
@@ -68,19 +70,29 @@ def encoded_dialog(make: Callable[..., D], messages: Sequence[Message], provider
     Each request of a call repeats the messages of the one before.  So the encoders of the last few long dialogs are
     kept, and each goes on if the same messages come again.  Without this, 2,000 rounds took 3.5 times as long.
     """
-    key, count, encoder = (make, provider, *options), 0, make(*options)
+    messages, words, count, encoder = form.request.messages, form.words, 0, make(model, profile, *options)
+    key = make, words, provider, model, profile, *options
     for known in _long_dialogs[:]:
         if known.key == key and len(known.messages) <= len(messages) and all(map(is_, known.messages, messages)):
             with suppress(ValueError):  # another thread has taken it
                 _long_dialogs.remove(known)
                 count, encoder = len(known.messages), known.encoder
                 break
-    for message in messages[count:]:
+    for message in messages[count:] if count or not words else _with_words(messages, words):
         encoder.add(_without_foreign(message, provider))
     yield encoder
     if len(messages) >= _LONG:
         _long_dialogs.append(_LongDialog(key, tuple(messages), encoder))
         del _long_dialogs[:-_MOST_KEPT]
+
+
+def _with_words(messages: Sequence[Message], words: str) -> list[Message]:
+    """Return the messages with ``words`` appended to the system message, which is added if there is none."""
+    if not messages or messages[0].role != "system":
+        return [Message.of("system", words), *messages]
+    first = messages[0]
+    gap = "\n\n" if first.text.strip() else ""
+    return [Message(role="system", parts=(*first.parts, Text(gap + words))), *messages[1:]]
 
 
 def _without_foreign(message: Message, provider: str) -> Message:
@@ -282,10 +294,8 @@ def choose_form(
     if mode == "prompted":
         words = kept(output, output_in_words, bool(request.functions))
         return RequestForm(request.changed(output=TEXT), mode, words, notes)
-    if request.functions and request.tool_choice not in (
-        "auto",
-        "none",
-    ):  # the chosen function first; a later request asks for the answer
+    if request.functions and request.tool_choice not in ("auto", "none"):
+        # the chosen function first; a later request asks for the answer
         return RequestForm(request.changed(output=TEXT), mode)
     functions = () if request.tool_choice == "none" else request.functions
     choice = "required" if can_force else "auto"

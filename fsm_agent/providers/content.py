@@ -22,7 +22,6 @@ from fsm_agent.messages.message import (
     FunctionCall,
     FunctionResult,
     Image,
-    Message,
     Part,
     Text,
     object_text,
@@ -312,15 +311,6 @@ def arguments_text(text: str) -> str:
     """
     whole = object_text(text)
     return whole if json_object(whole) is not None else to_json({"invalid_arguments": text}).decode()
-
-
-def with_system_text(messages: Sequence[Message], words: str) -> list[Message]:
-    """Return the messages with ``words`` appended to the system message, which is added if there is none."""
-    if not messages or messages[0].role != "system":
-        return [Message.of("system", words), *messages]
-    first = messages[0]
-    gap = "\n\n" if first.parts and first.parts != (Text(""),) else ""
-    return [Message(role="system", parts=(*first.parts, Text(gap + words))), *messages[1:]]
 
 
 def as_text(value: Any) -> str:

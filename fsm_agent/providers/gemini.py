@@ -48,7 +48,6 @@ from fsm_agent.providers.content import (
     json_object,
     set_options,
     wire_type,
-    with_system_text,
 )
 from fsm_agent.providers.gemini_reply import WIRE, GeminiDecoder
 from fsm_agent.providers.schemas import closed_objects, gemini_schema
@@ -125,10 +124,10 @@ class GeminiCodec(Codec):
         return {"x-goog-api-key": api_key}
 
     def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
-        request, _, words, _ = self.request_form(request, profile)
+        form = self.request_form(request, profile)
+        request = form.request
         own = profile_as(GeminiProfile, profile)
-        messages = with_system_text(request.messages, words) if words else request.messages
-        with encoded_dialog(_DialogInContents, messages, provider, model, own) as dialog:
+        with encoded_dialog(_DialogInContents, form, provider, model, own) as dialog:
             system, contents = dialog.system, dialog.contents
             is_turn = bool(system) and (profile.system_role == "user" or not contents)
             first = [{"role": "user", "parts": system}] if is_turn else []

@@ -63,13 +63,10 @@ class OpenAIChatCodec(Codec):
         return {"authorization": f"Bearer {api_key}"} if api_key else {}
 
     def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
-        request, _, words, _ = self.request_form(request, profile)
-        with encoded_dialog(_DialogInEntries, request.messages, provider, model, profile) as dialog:
-            entries = dialog.entries
-            if words:
-                entries = _with_words(entries, words, profile)
-            if not profile.user_after_results:
-                entries = _bridged(entries)
+        form = self.request_form(request, profile)
+        request = form.request
+        with encoded_dialog(_DialogInEntries, form, provider, model, profile) as dialog:
+            entries = dialog.entries if profile.user_after_results else _bridged(dialog.entries)
             body: dict[str, Any] = {"model": model, "messages": entries}
             if request.functions:
                 body |= _tools(request, profile)
@@ -241,18 +238,6 @@ def _think(entry: dict[str, Any], message: Message, name: str) -> None:
             texts = [{"type": "text", "text": entry["content"]}] if entry["content"] else []
             thinking = {"type": "thinking", "thinking": [{"type": "text", "text": thought}]}
             entry["content"] = [thinking, *texts]
-
-
-def _with_words(entries: Sequence[dict[str, Any]], words: str, profile: Profile) -> list[dict[str, Any]]:
-    """Return the entries with ``words`` at the end of the first one, if that is the system prompt."""
-    if not entries or entries[0]["role"] != profile.system_role:
-        return [{"role": profile.system_role, "content": words}, *entries]
-    content = entries[0]["content"]
-    if isinstance(content, list):
-        content = [*content, {"type": "text", "text": words}]
-    else:
-        content = f"{content}\n\n{words}" if content else words
-    return [{**entries[0], "content": content}, *entries[1:]]
 
 
 def _tools(request: Request, profile: Profile) -> dict[str, Any]:

@@ -47,7 +47,6 @@ from fsm_agent.providers.content import (
     misplaced,
     set_options,
     wire_type,
-    with_system_text,
 )
 from fsm_agent.providers.openai_responses_reply import CALLS, TEXTS, WIRE, ResponsesDecoder, entries, item_type, without
 from fsm_agent.providers.schemas import sendable_output, sendable_schema
@@ -91,10 +90,10 @@ class OpenAIResponsesCodec(Codec):
 
     def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
         extra = merged_body(profile.extra_body, request.settings.extra_body)
-        request, _, words, _ = self.request_form(request, profile)
+        form = self.request_form(request, profile)
+        request = form.request
         is_stored = bool(extra.get("store"))
-        messages = with_system_text(request.messages, words) if words else request.messages
-        with encoded_dialog(_DialogInItems, messages, provider, model, profile, is_stored) as dialog:
+        with encoded_dialog(_DialogInItems, form, provider, model, profile, is_stored) as dialog:
             body: dict[str, Any] = {"model": model, "input": dialog.items, "store": False}
             if request.functions or request.settings.hosted_tools:
                 body |= _tools(request, model, profile)

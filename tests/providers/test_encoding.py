@@ -213,7 +213,7 @@ def calls_of(target: Target, messages: Sequence[Message]) -> int:
     return made
 
 
-@wires
+@pytest.mark.parametrize("target", [*PLAIN, *WORDS], ids=lambda target: f"{target.codec.name}-{target.output.name}")
 def test_a_long_dialog_is_not_encoded_afresh_for_each_request(target: Target) -> None:
     call = FunctionCall(id="1.0", name="search", arguments_json="{}")
     head = [*HEAD, Message.of("assistant", call), Message.of("tool", FunctionResult(id="1.0", name="search", text="1"))]
@@ -229,6 +229,20 @@ def test_what_is_no_json_is_refused(target: Target) -> None:
             target.sent([USER, Message.of("user", Opaque(wire=wire, data={"type": "input_x", "x": value}))])
         with pytest.raises(UsageError):
             replace(target, settings=Settings(extra_body={"x": value})).sent([USER])
+
+
+def texts(value: Any) -> list[str]:
+    """The texts in a JSON value."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [value] if isinstance(value, str) else [text for item in inner for text in texts(item)]
+
+
+@wires
+@pytest.mark.parametrize("head", [(), (Message.of("system", " "),), (SYSTEM,), (SYSTEM, SYSTEM)])
+def test_the_words_for_an_output_end_the_first_system_message(target: Target, head: tuple[Message, ...]) -> None:
+    target = replace(target, profile=replace(target.profile, native_schema=False), output=ANSWER)
+    (said,) = [text for text in texts(target.sent([*head, USER])) if "IMPORTANT" in text]
+    assert said.strip().startswith("Be terse.\n\nIMPORTANT" if SYSTEM in head else "IMPORTANT")
 
 
 MERGED = {
