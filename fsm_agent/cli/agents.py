@@ -20,7 +20,7 @@ from fsm_agent.call.result import CallSuspended
 from fsm_agent.cli import options
 from fsm_agent.cli.errors import FAILED, in_options, option
 from fsm_agent.cli.options import Many
-from fsm_agent.cli.output import Command, tell_waits
+from fsm_agent.cli.output import Advice, Command, tell_waits
 from fsm_agent.cli.questions import Approver
 from fsm_agent.cli.terminal import Screen, error_line, json_text
 from fsm_agent.clients.http_client import HttpClient
@@ -90,7 +90,7 @@ def run(
             try:
                 output = watched(watched.prompt(task=task, **values) if values else task, deps=given)
             except CallSuspended as waiting:
-                tell_waits(waiting, screen, command=_command_for(waiting, watched), otherwise=NOT_KEPT)
+                tell_waits(waiting, screen, Advice(command=_command_for(waiting, watched), otherwise=NOT_KEPT))
                 raise
         screen.end("result", output=output)
         if not as_json:

@@ -13,7 +13,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.cli import options
 from fsm_agent.cli.errors import option
 from fsm_agent.cli.options import Many
-from fsm_agent.cli.output import drive_and_show
+from fsm_agent.cli.output import Advice, drive_and_show
 from fsm_agent.cli.questions import Approver
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.messages.reply import Settings
@@ -64,23 +64,23 @@ def ask(
                 store=runs,
             )
             given = options.load_deps(deps, [agent])
-            command = again = ""
+            advice = Advice()
             if store is not None:
                 where = options.store_option(store)
                 if run_id is None:
                     run_id = secrets.token_hex(4)
                     screen.tell(f"run {run_id} in {where.removeprefix('--store ')}")
-                command = f"fsm-agent runs answer {shlex.quote(run_id)} {where}"
                 code = {"--model": model, "--base-url": base_url, "--prompt": prompt, "--deps": deps}
-                again = f"fsm-agent runs resume {shlex.quote(run_id)} {where}{_words(code, function, setting)}"
+                words = f"{shlex.quote(run_id)} {where}"
+                again = f"fsm-agent runs resume {words}{_words(code, function, setting)}"
+                advice = Advice(command=f"fsm-agent runs answer {words}", again=again)
             call = agent.prepare(asked, run_id=run_id, deps=given)
             drive_and_show(
                 lambda sink: agent.run(call, sink),
                 screen,
+                advice,
                 model=name,
                 shown=None if output is None else lambda it: TypeAdapter(kind).dump_json(it.output, indent=2).decode(),
-                command=command,
-                again=again,
             )
 
 

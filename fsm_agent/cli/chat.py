@@ -16,7 +16,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.call.result import CallFailed, CallSuspended
 from fsm_agent.cli import options
 from fsm_agent.cli.errors import FAILED, INTERRUPTED, error_text, is_ending
-from fsm_agent.cli.output import drive_and_show
+from fsm_agent.cli.output import Advice, drive_and_show
 from fsm_agent.cli.questions import Approver
 from fsm_agent.cli.run_tables import RunPicture
 from fsm_agent.cli.terminal import Screen, error_line, one_line
@@ -73,12 +73,9 @@ class Chat:
         call = self._conversation.prepare(task, run_id=run, after=self._after, deps=self._deps)
         self._run = run
         try:
-            drive_and_show(
-                lambda sink: self._conversation.run(call, sink),
-                self._screen,
-                model=self._agent.client.name,
-                command=f"fsm-agent runs answer {shlex.quote(run)} {self._where}" if self._where else "",
-            )
+            advice = Advice(command=f"fsm-agent runs answer {shlex.quote(run)} {self._where}" if self._where else "")
+            model = self._agent.client.name
+            drive_and_show(lambda sink: self._conversation.run(call, sink), self._screen, advice, model=model)
         except CallFailed as error:
             self.has_failed = True
             error_line(error_text(error))

@@ -19,7 +19,7 @@ from fsm_agent.call.outcomes import Outcome, Returned
 from fsm_agent.cli import options
 from fsm_agent.cli.diagram import AsFormat, AtLevel, Output, draw
 from fsm_agent.cli.errors import option
-from fsm_agent.cli.output import Command, drive_and_show
+from fsm_agent.cli.output import Advice, Command, drive_and_show
 from fsm_agent.cli.questions import Approver, fill_in, is_at_terminal, question_of
 from fsm_agent.cli.terminal import Screen, json_text, one_line
 from fsm_agent.errors import PromptError, UsageError
@@ -92,12 +92,9 @@ def run(
         value = None if data is None else data_of(found, data, "data")
         with _kept(found, store, must_exist=data is None) as (kept, where):
             kept = replace(kept, approve=kept.approve or Approver(screen))
-            again = command = ""
             if kept.store is not None:
                 run_id = run_id or secrets.token_hex(4)
-                name = shlex.quote(run_id)
-                again = f"fsm-agent flows run {flow} --run-id {name}{where}{options.deps_option(deps)}"
-                command = f"fsm-agent runs answer {name}{where or f' --store {place}.store'}"
+            name = shlex.quote(run_id or "")
 
             def drive(sink: Any) -> Any:
                 if data is None:
@@ -110,17 +107,14 @@ def run(
                 if not isinstance(effect, AwaitAnswer):
                     return ""
                 screen.tell(f"{effect.key} asks: {one_line(str(effect.shown))}")
-                return f"fsm-agent flows answer {flow} {shlex.quote(run_id or '')} {effect.state.name} JSON{where}"
+                return f"fsm-agent flows answer {flow} {name} {effect.state.name} JSON{where}"
 
-            drive_and_show(
-                drive,
-                screen,
-                shown=lambda result: f"{result.state}\n{json_text(result.to_dict()['data'])}",
-                command=command,
-                again=again,
-                otherwise=NOT_KEPT,
-                of_state=of_state,
-            )
+            advice = Advice(otherwise=NOT_KEPT, of_state=of_state)
+            if kept.store is not None:
+                again = f"fsm-agent flows run {flow} --run-id {name}{where}{options.deps_option(deps)}"
+                command = f"fsm-agent runs answer {name}{where or f' --store {place}.store'}"
+                advice = replace(advice, command=command, again=again)
+            drive_and_show(drive, screen, advice, shown=lambda it: f"{it.state}\n{json_text(it.to_dict()['data'])}")
 
 
 @app.command(cls=Command)

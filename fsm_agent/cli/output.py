@@ -8,8 +8,9 @@ import shlex
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -24,7 +25,6 @@ from fsm_agent.cli.terminal import Screen, discard_output, error_line, one_line,
 from fsm_agent.messages import events
 from fsm_agent.messages.reply import Usage
 
-NOT_KEPT = "the call was not kept; pass --approve, or --store runs.db to answer later"
 _ANSWERS = {AskApproval: "--approve", Reconcile: "--result TEXT"}
 _LOG = logging.getLogger("fsm_agent.hooks")
 
@@ -79,13 +79,23 @@ def _reporting(debug: bool) -> Iterator[None]:
         raise typer.Exit(status) from None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """What a person is told to do about a call or a flow that waits or was interrupted."""
+
+    command: str = ""  # answers a question, if its key and the answer follow; "" without a store
+    again: str = ""  # the command that continues the run; "" without a store
+    otherwise: str = "the call was not kept; pass --approve, or --store runs.db to answer later"  # if nothing answers
+    of_state: Callable[[Any], str] = lambda _: ""  # shows the question of a flow's state, and returns what answers it
+
+
 def drive_and_show(
     drive: Callable[[Callable[[events.Event], None]], Any],
     screen: Screen,
+    advice: Advice,
     *,
     model: str = "",
     shown: Callable[[Any], str] | None = None,
-    **answering: Any,
 ) -> None:
     """Run a call or a flow, and show its output.
 
@@ -94,55 +104,39 @@ def drive_and_show(
     Args:
         drive: Runs it, and passes its events to a sink.
         screen: The output.
+        advice: What to do if it waits or is interrupted.
         model: The model's name for the last JSON line of a call.
         shown: Returns the text to show for the result, once it is final.  The default is the text of a call.
-        answering: What `tell_waits` takes.
     """
     output = LiveOutput(screen, is_final=screen.as_json or shown is not None)
     try:
         result = drive(output.take)
     except CallFailed as error:
-        fields = {"model": model, **CallResult(error.call).to_dict()}
-        screen.end("failure", error=errors.error_text(error), exit_status=errors.FAILED, **fields)
+        told = {"exit_status": errors.FAILED, "model": model, **CallResult(error.call).to_dict()}
+        screen.end("failure", error=errors.error_text(error), **told)
         raise
     except (KeyboardInterrupt, typer.Abort):
         screen.pause()
-        if again := answering.get("again"):
-            screen.tell(f"to continue: {again}")
+        if advice.again:
+            screen.tell(f"to continue: {advice.again}")
         raise
     except Exception as error:
         if (process := errors.waiting_process(error)) is not None:
             is_call = isinstance(error, CallSuspended)
-            fields = {"model": model, **CallResult(process).to_dict()} if is_call else {}
-            tell_waits(error, screen, **answering, fields=fields)
+            tell_waits(error, screen, advice, **({"model": model, **CallResult(process).to_dict()} if is_call else {}))
         raise
-    screen.end("result", **({"model": model} if isinstance(result, CallResult) else {}), **result.to_dict())
+    is_call = isinstance(result, CallResult)
+    screen.end("result", **({"model": model} if is_call else {}), **result.to_dict())
     if not screen.as_json:
         output.finish(result.text if shown is None else shown(result))
-    if isinstance(result, CallResult) and (reply := result.record.reply) and reply.is_cut_off:
+    if is_call and (reply := result.record.reply) and reply.is_cut_off:
         screen.tell("the answer was cut off at the token limit; --set max_tokens=… sets another")
 
 
-def tell_waits(
-    error: Any,
-    screen: Screen,
-    *,
-    command: str = "",
-    again: str = "",
-    otherwise: str = NOT_KEPT,
-    of_state: Callable[[Any], str] = lambda _: "",
-    fields: Mapping[str, Any] | None = None,
-) -> None:
+def tell_waits(error: Any, screen: Screen, advice: Advice, **fields: Any) -> None:
     """Show what a suspended call or flow waits for, and add to its error how to answer.
 
-    Args:
-        error: The error of the suspended call or flow.
-        screen: The output.
-        command: The command that answers a question, up to the key and the answer.  "" without a store.
-        again: The command that continues the run.  "" without a store.
-        otherwise: The advice if no command answers.
-        of_state: Shows the question of a flow's state, and returns the command that answers it.
-        fields: More fields of the last JSON line.
+    ``fields`` are more fields of the last JSON line.
     """
     screen.pause()
     process, commands = errors.waiting_process(error), dict[str, str]()
@@ -150,8 +144,8 @@ def tell_waits(
         if isinstance(effect, AskApproval):
             screen.tell(f"waits for approval as {effect.key}: {whole_call(effect.call)}")
         answer = next((words for kind, words in _ANSWERS.items() if isinstance(effect, kind)), "")
-        whole = f"{command} {shlex.quote(effect.key)} {answer}" if answer else of_state(effect)
-        if command and whole:
+        whole = f"{advice.command} {shlex.quote(effect.key)} {answer}" if answer else advice.of_state(effect)
+        if advice.command and whole:
             commands[effect.key] = whole
     if len(commands) > 1:
         for whole in commands.values():
@@ -162,11 +156,11 @@ def tell_waits(
         error.add_note(f"answer with {next(iter(commands.values()))}")
         if due:
             screen.tell(f"without an answer it continues{due}")
-        if again:
-            screen.tell(f"to continue: {again}")
+        if advice.again:
+            screen.tell(f"to continue: {advice.again}")
     else:
-        error.add_note(f"a worker continues it{due}, or: {again}" if again else otherwise)
-    told = {"waits_for": [effect.key for effect in process.effects], "answer_with": commands, **(fields or {})}
+        error.add_note(f"a worker continues it{due}, or: {advice.again}" if advice.again else advice.otherwise)
+    told = {"waits_for": [effect.key for effect in process.effects], "answer_with": commands, **fields}
     screen.end("suspended", error=errors.error_text(error), exit_status=errors.SUSPENDED, **told)
 
 

@@ -27,7 +27,7 @@ from fsm_agent.cli import options, run_tables
 from fsm_agent.cli.diagram import AsFormat, Output, draw
 from fsm_agent.cli.errors import error_text, option
 from fsm_agent.cli.options import Many, RunName, StoreOption, open_store
-from fsm_agent.cli.output import Command, drive_and_show
+from fsm_agent.cli.output import Advice, Command, drive_and_show
 from fsm_agent.cli.questions import Approver, fill_in, how_to_answer, is_at_terminal, question_of
 from fsm_agent.cli.terminal import Screen, json_text, one_line
 from fsm_agent.diagrams.diagram import table_diagram, trace_diagram
@@ -347,13 +347,15 @@ def resume(
             approver = Approver(screen)
             agent = Agent(client, functions=functions, name=name, settings=settings, approve=approver, store=runs)
             given = options.load_deps(deps, [agent])
-            drive_and_show(
-                lambda sink: agent.runs.resume(run, prompt=chosen, deps=given, sink=sink),
-                screen,
-                model=model_name,
+            advice = Advice(
                 command=f"fsm-agent runs answer {shlex.quote(run)} {options.store_option(store)}",
                 again=shlex.join(["fsm-agent", *sys.argv[1:]]),
             )
+
+            def drive(sink: Any) -> Any:
+                return agent.runs.resume(run, prompt=chosen, deps=given, sink=sink)
+
+            drive_and_show(drive, screen, advice, model=model_name)
 
 
 @app.command(cls=Command)

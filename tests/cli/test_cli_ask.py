@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from command_line import CONTROLS, EVIL, KEY, MODEL, at_terminal, lines_of, ran, refused
 
 from fsm_agent.cli.options import code_of, guesses
@@ -365,6 +366,8 @@ class TestKept:
         model([function_call("remove", path=path) for path in ("a", "b" * 1000, "c")])
         kept = ask("?", *REMOVE, *STORE, "--run-id", "tidy", code=3)
         assert f"as ask:1.1: remove(path='{'b' * 1000}')\n" in kept.stderr
+        for key in ("ask:1.0", "ask:1.1", "ask:1.2"):
+            assert f"fsm-agent runs answer tidy --store runs.db {key} --approve\n" in kept.stderr
         self.answer("ask:1.0", "--deny")
         self.answer("ask:1.2", "--deny", "--reason", "Not on Sundays.")
         assert "as ask:1.1: remove" in self.resume(model(), *REMOVE, code=3).stderr
@@ -384,6 +387,16 @@ class TestKept:
         assert (here / "runs.db").stat().st_mode & 0o777 == 0o600
         everything = b"".join([path.read_bytes() for path in here.glob("runs.db*") if path.is_file()])
         assert KEY.encode() not in everything
+
+    @pytest.mark.parametrize("interruption", [KeyboardInterrupt, typer.Abort])
+    def test_ctrl_c_and_ctrl_d_say_how_a_kept_call_goes_on(
+        self, model: Callable[..., Script], interruption: type[BaseException]
+    ):
+        def interrupt(_: object) -> None:
+            raise interruption
+
+        model(interrupt)
+        assert "to continue: fsm-agent runs resume tidy" in ask("?", *STORE, "--run-id", "tidy", code=130).stderr
 
     def test_without_a_store_nothing_is_kept(self, here: Path, model: Callable[..., Script]):
         model("Hi.", function_call("remove", path="x"))

@@ -687,6 +687,9 @@ class TestWorker:
         assert {row["id"]: row["is_ended"] for row in data("list")["runs"]} == {"r1": True, "r2": True, piped: True}
         assert data("show", "r1")["header"]["extra"] == {"ticket": "17"}
         assert "a list" in runs("show", piped)
+        ran(*submit, "Sort.", "--agent", "clerk", "--run-id", "r3", "--delay", "2h")
+        later = data("show", "r3")["run"]
+        assert round((later["due_s"] - later["created_s"]) / 60) == 120
         for words, at_fault in (
             (["Sort it."], "clerk, letters"),
             (["Sort it.", "--agent", "clark"], "'clerk'"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import CONTROLS, EVIL, MODEL, ran
+from command_line import CONTROLS, EVIL, MODEL, lines_of, ran
 from support.terminal import screen_of
 
 from fsm_agent.errors import AuthFailed, Overloaded
@@ -160,6 +160,11 @@ def test_what_a_person_may_copy_stays_in_one_line_and_the_rest_is_broken_between
     shown = ran("models").stdout.splitlines()
     assert len([line for line in shown if line.startswith("  hf download ")]) == 3
     assert max(len(line) for line in shown if "hf" not in line and "local:" not in line) <= columns
+
+
+def test_lines_of_json_stand_alone_at_a_terminal_too(model: Callable[..., Script]):
+    model("Hi.")
+    assert lines_of(ask("--json"))[-1]["text"] == "Hi."
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
