@@ -178,7 +178,7 @@ def fork(
     name: Annotated[str, typer.Argument(metavar="NEW", help="The name of the fork.")],
     step: Step = None,
     data: Annotated[
-        str | None, typer.Option(metavar="JSON", help="New data of a flow, which enters its state again.")
+        str | None, typer.Option(metavar="JSON", help="New data of a flow, with which its state is entered again.")
     ] = None,
     agents: Annotated[str | None, typer.Option(metavar="MODULE", help=_CODE)] = None,
     by: options.By = None,
@@ -259,7 +259,7 @@ def export(
     store: StoreOption,
     run: RunName,
     redact: Annotated[
-        str | None, typer.Option(metavar="MODULE:NAME", help="It returns an outcome without secrets.")
+        str | None, typer.Option(metavar="MODULE:NAME", help="A function that returns an outcome without secrets.")
     ] = None,
 ) -> None:
     """Print the journal of a run as JSON lines."""
@@ -280,7 +280,7 @@ def answer(
     approve: Annotated[bool, typer.Option("--approve", help="The function may be called.")] = False,
     deny: Annotated[bool, typer.Option("--deny", help="The function may not be called.")] = False,
     arguments: Annotated[
-        str | None, typer.Option(metavar="JSON", help="The function may be called with these.")
+        str | None, typer.Option(metavar="JSON", help="The function may be called with these arguments instead.")
     ] = None,
     result: Annotated[str | None, typer.Option(metavar="TEXT", help=_RESULT)] = None,
     failed: Annotated[str | None, typer.Option(metavar="TEXT", help="The function and the run failed.")] = None,

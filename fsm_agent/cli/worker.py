@@ -136,7 +136,7 @@ def submit(
     task: Annotated[str | None, typer.Argument(help="The task, after piped input; for a flow, its data.")] = None,
     agent: Annotated[str | None, typer.Option(metavar="NAME", help="The agent that does the task.")] = None,
     run_id: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Its name; an existing one is the same run.")
+        str | None, typer.Option(metavar="RUN", help="The name of the run; an existing name is the same run.")
     ] = None,
     delay: Annotated[float | None, options.span("Start it later, after 90s, 12h …")] = None,
     priority: Annotated[int, typer.Option(min=-100, max=100, metavar="N", help="Higher priorities come first.")] = 0,
