@@ -15,7 +15,7 @@ from fsm_agent.call.process import SEPARATOR, EffectValue, Owner, Process
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Event, Inside
 from fsm_agent.runtime.environment import Environment
-from fsm_agent.runtime.portal import Place
+from fsm_agent.runtime.portal import Aborted, Place
 
 if TYPE_CHECKING:
     from fsm_agent.runtime.driver import Driver
@@ -133,6 +133,33 @@ class Activity:
     def own_key(self) -> str:
         """The key for outcomes that answer no effect of the process, such as an expiry."""
         return f"{self.path}{SEPARATOR}" if self.path else ""
+
+
+class UserCodeActivity(Activity):
+    """A running function or check of the user.  Plain functions cannot be interrupted.
+
+    Attributes:
+        ended: The outcome, as soon as there is one.
+        raised: The exception that makes the agent call fail, until its driver takes it.
+        is_cancelled: True once the outcome is no longer wanted.
+    """
+
+    is_abortable = False
+    ended: Any = None
+    raised: Exception | None = None
+    is_cancelled = False
+
+    def stop_if_cancelled(self) -> None:
+        """Raise `Aborted` once the outcome is no longer wanted: an exception then says nothing about the code."""
+        if self.is_cancelled:
+            raise Aborted
+
+    def returned_outcome(self) -> Any:
+        return self.ended
+
+    def abandon(self) -> None:
+        self.is_cancelled = True
+        super().abandon()
 
 
 class Owners:

@@ -24,9 +24,9 @@ from fsm_agent.errors import Retry, UsageError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.messages.events import Event, FunctionProgress
 from fsm_agent.messages.message import FunctionCall
-from fsm_agent.runtime.activity import Activity, activity_of, raise_own_cancellation
+from fsm_agent.runtime.activity import Activity, UserCodeActivity, activity_of, raise_own_cancellation
 from fsm_agent.runtime.log import log_error, words
-from fsm_agent.runtime.portal import Aborted, Place, in_thread
+from fsm_agent.runtime.portal import Place, in_thread
 from fsm_agent.runtime.run_function import program_of
 from fsm_agent.validation import invalid
 
@@ -102,19 +102,11 @@ _REFUSED = "the check refused it, and did not say why"
 
 
 @activity_of(CheckOutput)
-class CheckActivity(Activity):
-    """A running check.  Plain functions cannot be interrupted.
-
-    Attributes:
-        ended: The outcome, once the check has ended.
-        raised: The exception that makes the call fail, until the driver takes it.
-    """
+class CheckActivity(UserCodeActivity):
+    """A running check."""
 
     process: AgentCall
     ended: Checked | CheckRefused | CheckFailed | None
-    raised: Exception | None
-
-    is_abortable = False
 
     def prepare(self) -> bool:
         check = self.process.check
@@ -126,7 +118,6 @@ class CheckActivity(Activity):
         self._takes_context = accepts_context(check, "check", "output")
         self.may_run_inline = not self._takes_context  # `Context.is_cancelled` needs a driver that is not blocked
         self.place = Place.LOOP if _is_async(check) and not self.driver.is_sync else Place.THREAD
-        self.is_cancelled, self.ended, self.raised = False, None, None
         return True
 
     def begin(self) -> None:
@@ -172,13 +163,13 @@ class CheckActivity(Activity):
 
     def _verdict(self, proposal: Proposal, value: Any) -> Checked:
         """Return the outcome of a check that returned a value.  Raise `UsageError` if the value is not an output."""
-        self._stop_if_cancelled()
+        self.stop_if_cancelled()
         changed = proposal.change(value, self.name)
         ended = self.ended = Checked(output_json=changed, at_s=self.environment.clock.now())
         return ended
 
     def _raised_outcome(self, error: Exception) -> CheckRefused | CheckFailed:
-        self._stop_if_cancelled()
+        self.stop_if_cancelled()
         subject = f"call {words(self.process.record.id, 100)}: the check {self.name!r} ({self.effect.key})"
         if isinstance(error, Retry):
             log_error(logging.DEBUG, f"{subject} refused the answer", error)
@@ -190,10 +181,6 @@ class CheckActivity(Activity):
         failed = self.ended = CheckFailed(text=text, name=self.name, at_s=self.environment.clock.now())
         return failed
 
-    def _stop_if_cancelled(self) -> None:
-        if self.is_cancelled:
-            raise Aborted
-
     def finish(self, outcome: Any) -> Sequence[Event]:
         if type(outcome) is CheckFailed:  # before the step: a `CallFailed` needs it as its cause
             self.process.problem, self.raised = self.raised, None
@@ -203,13 +190,6 @@ class CheckActivity(Activity):
         text = f"it did not return within {self.timeout_s:g} s"
         self.raised = TimeoutError(f"the check {self.name!r}: {text}")
         return CheckFailed(text=f"TimeoutError: {text}", name=self.name, at_s=self.environment.clock.now())
-
-    def returned_outcome(self) -> Any:
-        return self.ended
-
-    def abandon(self) -> None:
-        self.is_cancelled = True
-        super().abandon()
 
 
 def _is_async(check: Any) -> bool:

@@ -35,7 +35,7 @@ from fsm_agent.messages.events import Event, FunctionEnded, FunctionProgress, Fu
 from fsm_agent.messages.message import Attachment, FunctionCall, Text
 from fsm_agent.messages.payload import Payload
 from fsm_agent.messages.reply import UNUSED, Usage
-from fsm_agent.runtime.activity import Activity, activity_of, raise_own_cancellation
+from fsm_agent.runtime.activity import UserCodeActivity, activity_of, raise_own_cancellation
 from fsm_agent.runtime.environment import Environment, PostedOutcome, Recorder
 from fsm_agent.runtime.log import LOG, log_error, traceback_text, words
 from fsm_agent.runtime.portal import Aborted, Place, in_thread
@@ -175,30 +175,23 @@ _RETRIES, _NO_RETRIES = Retries(), Retries(attempts=1)
 
 
 @activity_of(RunFunction)
-class FunctionActivity(Activity):
-    """A running function, with its retries.  Plain functions cannot be interrupted.
+class FunctionActivity(UserCodeActivity):
+    """A running function, with its retries.
 
     Attributes:
         attempt: The number of the attempt, from 1.
         inner: The agent calls that the function makes, or None if it takes no `Context`.
-        ended: The outcome, as soon as there is one.
         returned: The result before the pipeline changed it.
-        raised: The exception that makes the agent call fail, until its driver takes it.
         traceback: The traceback of the function's exception, as text, if there is a listener.
-        is_cancelled: True once the outcome is no longer wanted.
     """
-
-    is_abortable = False
 
     function: Function
     attempt = 1
     inner: InnerCalls | None = None
-    ended: Ended | None = None
+    ended: Ended | None
     returned: str | None = None
-    raised: Exception | None = None
     traceback = ""
     is_cached = False
-    is_cancelled = False
     _changes: tuple[Event, ...] = ()  # the events of the pipeline
     _releases: tuple[int, ...] = ()
 
@@ -263,7 +256,7 @@ class FunctionActivity(Activity):
             if not isinstance(ended, float):
                 break
             await place.wait_for(self.environment.clock.asleep(ended))
-            self._check()
+            self.stop_if_cancelled()
             self.attempt += 1
         pipeline = self.environment.results
         if pipeline is None or not isinstance(ended, Returned):
@@ -424,7 +417,7 @@ class FunctionActivity(Activity):
 
     def _error_outcome(self, error: Exception) -> Ended:
         """Return the outcome for an exception; by default the model sees its type and text, but no traceback."""
-        self._check()
+        self.stop_if_cancelled()
         if isinstance(error, Retry):
             return self._error_result(error_text(error))
         self._log_raised(error)
@@ -445,7 +438,7 @@ class FunctionActivity(Activity):
         The model sees neither the result, which these steps may have to redact, nor the exception's text, which may
         quote it.
         """
-        self._check()
+        self.stop_if_cancelled()
         log_error(logging.WARNING, f"{self._log_subject()}: its result could not be prepared", error)
         if self.driver.has_listener:
             self.traceback = traceback_text(error)
@@ -471,11 +464,6 @@ class FunctionActivity(Activity):
         """Return an outcome with the tokens of the inner calls."""
         usage = UNUSED if self.inner is None else self.inner.usage
         return ended if usage == UNUSED else ended.changed(usage=usage)
-
-    def _check(self) -> None:
-        # Its waits were interrupted, so an exception now says nothing about the function.
-        if self.is_cancelled:
-            raise Aborted
 
     def _log_raised(self, error: Exception) -> None:
         attempt = f" at attempt {self.attempt}" if self.attempt > 1 else ""
@@ -520,16 +508,13 @@ class FunctionActivity(Activity):
         text = f"TimeoutError: {self.function.name} did not return within {self.function.timeout_s:g} s"
         return self._with_usage(self._error_result(text))
 
-    def returned_outcome(self) -> Any:
-        return self.ended
-
     def abandon(self) -> None:
         recorder = self.driver.recorder
         if self.effect.is_once and recorder is not None and recorder.lost is not None and self.handle is not None:
             self.is_dropped = True  # it continues, and its outcome is posted to the new holder of the run
             recorder.report_later(self.key, self.handle)
             return
-        self.is_cancelled = True
+        self.is_cancelled = True  # before the inner calls end, which the function may report as an error
         if self.inner is not None:
             self.inner.is_over = self._is_over()
             self.inner.is_left = True
