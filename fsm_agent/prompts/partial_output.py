@@ -19,6 +19,7 @@ from pydantic_core import ValidationError, from_json, to_json
 
 from fsm_agent.prompts.output import Output
 from fsm_agent.prompts.repairs import UNCLEAR, Schema, expanded
+from fsm_agent.prompts.scanning import closing
 
 NOTHING: Any = object()
 UNDECIDED: Any = object()
@@ -31,8 +32,6 @@ _MAX_RESTARTS = 8  # after open brackets that are not JSON; keeps the search lin
 _MAX_TRIED = 100  # documents
 _TAIL = 200  # characters to keep in case an opening is split
 _BRACKET = re.compile(r"[{\[]")
-_QUOTED = re.compile(r'["\\]')
-_BARE = re.compile(r'"|[{\[]+|[}\]]+')
 _NUMBER = "+-.0123456789eE"
 _MORE = "\ue000"  # fits no enumeration, date or pattern
 _UNFINISHED = (
@@ -176,7 +175,8 @@ class _Document:
         self._pieces: list[str] = []
         self._length = 0
         self._due_at = 1  # characters
-        self._in_text = self._is_escaped = False
+        self._begun = ""  # a backslash, until the character that it escapes has arrived
+        self._in_text = False
         self.depth = 0
 
     @property
@@ -195,34 +195,13 @@ class _Document:
 
     def add(self, piece: str) -> str | None:
         """Take the next piece.  If the document is complete, return what follows it, otherwise None."""
-        at, size = 0, len(piece)
-        while at < size:
-            if self._is_escaped:
-                at, self._is_escaped = at + 1, False
-                continue
-            found = (_QUOTED if self._in_text else _BARE).search(piece, at)
-            if found is None:
-                break
-            at, token = found.end(), found[0]
-            if token == '"':
-                self._in_text = not self._in_text
-            elif token == "\\":
-                self._is_escaped = True
-            elif token[0] in "{[":
-                self.depth += len(token)
-            elif len(token) >= self.depth:
-                at -= len(token) - self.depth
-                self.depth = 0
-                self._keep(piece[:at])
-                return piece[at:]
-            else:
-                self.depth -= len(token)
-        self._keep(piece)
-        return None
-
-    def _keep(self, piece: str) -> None:
-        self._pieces.append(piece)
-        self._length += len(piece)
+        piece = self._begun + piece
+        whole = len(piece) - (len(piece) - len(piece.rstrip("\\"))) % 2
+        piece, self._begun = piece[:whole], piece[whole:]
+        end, self.depth, self._in_text = closing(piece, 0, self.depth, self._in_text)
+        self._pieces.append(piece[:end])
+        self._length += len(self._pieces[-1])
+        return None if end is None else piece[end:] + self._begun
 
     def read(self) -> tuple[Any, Any]:
         """Return `(firm, whole)`: the value so far without any unfinished string at its end, and with it.

@@ -21,6 +21,7 @@ _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]
 _FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 _FENCE = re.compile(r"^([ \t]*+)(`{3,}+|~{3,}+)([^\n`]*+)$", re.MULTILINE)
 _TOKEN = re.compile(r'\\.|"|[{\[]+|[}\]]+', re.DOTALL)
+_NEXT_OPENER = re.compile(r"(?:\\.|[^\\{\[]++)*+[{\[]", re.DOTALL)
 _OPENER = re.compile(r"\s*[{\[(]")
 _BEGUN = re.compile(  # text that begins like this is meant as JSON
     r"""\{\s*(?:["'“/#\\,]|[^\s{}\[\]"',:=]+\s*[:=])|\[\s*(?:[\[{"'“\d.-]|[tT]rue|[fF]alse|null|None)"""
@@ -112,28 +113,44 @@ def _pieces(text: str) -> Iterator[tuple[int, int | None]]:
 
     If a piece never closes, its end is None, and the pieces inside it follow.
     """
-    start = scanned = 0
-    for _ in range(_RESTARTS):
-        if (scanned := scanned + len(text) - start) > _MAX_SCANNED:
+    at = restarts = scanned = 0
+    while restarts < _RESTARTS and scanned + len(text) - at <= _MAX_SCANNED:
+        if (opener := _NEXT_OPENER.match(text, at)) is None:
             return
-        opened, depth, in_string = -1, 0, False
-        for match in _TOKEN.finditer(text, start):
-            token = match[0]
-            if in_string:
-                in_string = token != '"'
-            elif token == '"':
-                in_string = depth > 0
-            elif token[0] in "{[":
-                opened = opened if depth else match.start()
-                depth += len(token)
-            elif token[0] in "}]" and depth:
-                if depth <= len(token):
-                    yield opened, match.start() + depth
-                depth = max(0, depth - len(token))
-        if depth == 0:
-            return
-        yield opened, None
-        start = opened + 1
+        start = opener.end() - 1
+        end, _, _ = closing(text, start)
+        yield start, end
+        if end is None:
+            at, restarts, scanned = start + 1, restarts + 1, scanned + len(text) - start
+        else:
+            at = end
+
+
+def closing(text: str, start: int = 0, depth: int = 0, is_quoted: bool = False) -> tuple[int | None, int, bool]:
+    """Find where the outermost bracket of JSON closes.
+
+    Args:
+        text: The text, which must not end between a backslash and the character that it escapes.
+        start: Where to begin.
+        depth: The number of brackets that are open there.
+        is_quoted: Whether a string is open there.
+
+    Returns:
+        The position after the bracket, or None if it is still open, and the depth and ``is_quoted`` there.
+    """
+    for match in _TOKEN.finditer(text, start):
+        token = match[0]
+        if is_quoted:
+            is_quoted = token != '"'
+        elif token == '"':
+            is_quoted = True
+        elif token[0] in "{[":
+            depth += len(token)
+        elif token[0] in "}]":
+            if depth <= len(token):
+                return match.start() + depth, 0, False
+            depth -= len(token)
+    return None, depth, is_quoted
 
 
 class Block(Value, frozen=True):

@@ -87,6 +87,7 @@ class TestWhatIsGiven:
             (list[str], '["\\ud83d', [""]),
             (list[str], '["\\ud83d\\ude00', ["\U0001f600"]),
             (list[str], '["a\\', ["a"]),
+            (list[str], '["a\\"]", "\\\\", "b', ['a"]', "\\", "b"]),
             (list[Mood], '["good', None),
             (list[Mood], '["good"', ["good"]),
             (list[Literal["a", "ab"]], '["ab", "a', ["ab"]),
