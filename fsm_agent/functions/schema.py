@@ -42,6 +42,7 @@ _CONTAINERS = (  # pydantic's errors where only a list or an object is valid
     *("list_type", "tuple_type", "set_type", "frozen_set_type", "iterable_type", "dict_type", "mapping_type"),
     *("model_type", "model_attributes_type", "dataclass_type", "named_tuple_type"),
 )
+_OF_TYPE = ("_type", "enum", "literal_error")  # the ends of pydantic's errors for a value of another type
 _MAX_ERRORS = 20  # of one value
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
@@ -101,46 +102,54 @@ class Validator(Protocol):
 def validate_arguments(validator: Validator, arguments: str) -> dict[str, Any]:
     """Return validated arguments.
 
-    Some models write a list or an object inside the arguments as a text of JSON.  Where only a list or an object is
-    valid, it is read as one.
+    Some models write a list or an object inside the arguments as a text of JSON, and null for what they leave out.
+    Both are accepted where nothing else is valid.
     """
     try:
         return cast("dict[str, Any]", validator.validate_json(arguments))
     except ValueError as error:
-        if (unquoted := _unquoted(arguments, error)) is None:
+        if (meant := _meant(arguments, error)) is None:
             raise
-    return validate_arguments(validator, unquoted)  # there may be texts inside of texts
+    return validate_arguments(validator, meant)  # there may be texts inside of texts
 
 
-def _unquoted(arguments: str, error: ValueError) -> str | None:
-    """Return arguments in which the texts that a validation error names are lists and objects, or None."""
+def _meant(arguments: str, error: ValueError) -> str | None:
+    """Return the arguments without the nulls, and with the lists and objects, that a validation error names.
+
+    Return None if there are none.
+    """
     from pydantic_core import ValidationError, from_json, to_json
 
     if not isinstance(error, ValidationError):
         return None
-    quoted = {}
+    document, is_changed = from_json(arguments), False
     for item in error.errors(include_url=False, include_context=False):
-        if item["type"] in _CONTAINERS and isinstance(text := item["input"], str) and text.lstrip()[:1] in ("[", "{"):
-            quoted[item["loc"]] = text
-    if not quoted:
-        return None
-    document = from_json(arguments)
-    for path, text in quoted.items():
+        kind, given = item["type"], item["input"]
+        is_text = isinstance(given, str) and kind in _CONTAINERS and given.lstrip()[:1] in ("[", "{")
+        if not (is_text or (given is None and kind.endswith(_OF_TYPE))):
+            continue
         try:
-            _put(document, path, text, from_json(text))
+            is_changed |= _replace(document, item["loc"], given, from_json(given) if is_text else None)
         except ValueError:
             return None
-    return to_json(document).decode()
+    return to_json(document).decode() if is_changed else None
 
 
-def _put(document: Any, path: Sequence[str | int], text: str, value: Any) -> None:
-    """Replace a text in a document.  Some steps of its path name members of unions."""
+def _replace(document: Any, path: Sequence[str | int], given: Any, value: Any) -> bool:
+    """Replace what was given at a path, or remove it if ``value`` is None.  Return whether that was possible.
+
+    Some steps of the path name members of unions.
+    """
     for step in path:
         is_there = step in document if isinstance(document, dict) else isinstance(document, list) and step != str(step)
-        if is_there and document[step] == text:
-            document[step] = value
-            return
+        if is_there and document[step] == given:
+            if value is not None:
+                document[step] = value
+            elif isinstance(document, dict):
+                del document[step]
+            return value is not None or isinstance(document, dict)
         document = document[step] if is_there else document
+    return False
 
 
 class ArgumentsValidator:

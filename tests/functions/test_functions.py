@@ -403,6 +403,11 @@ class TestHostileValues:
         assert TYPED.refusal('{"filter": ' + deep + "}").startswith("input: ")
 
 
+class Sought(BaseModel):
+    field: str
+    limit: int = 10
+
+
 @dataclass
 class Line:
     name: str
@@ -430,6 +435,27 @@ HOSTILE = (
 
 
 class TestArguments:
+    def test_null_is_left_out_where_the_default_is_no_null(self):
+        def find(
+            text: str,
+            count: int = 3,
+            kind: Literal["a", "b"] = "a",
+            either: int | str = "x",
+            maybe: int | None = 5,
+            by: Sought | None = None,
+            tags: list[str] = [],  # noqa: B006
+        ): ...
+
+        for asked, value in [
+            ({"count": None, "kind": None, "either": None, "tags": None}, {}),
+            ({"maybe": None}, {"maybe": None}),
+            ({"by": {"field": "f", "limit": None}}, {"by": Sought(field="f")}),
+        ]:
+            assert Function.of(find).bind(json.dumps({"text": "t", **asked})) == {"text": "t", **value}
+        for wrong in ({"text": None}, {"text": "t", "by": {"field": None}}, {"text": "t", "tags": ["a", None]}):
+            assert Function.of(find).refusal(json.dumps(wrong)), wrong
+        assert Function.of(find).refusal('{"text": "t", "tags": [null], "maybe": NaN}')
+
     def test_lists_and_objects_may_be_written_as_texts(self):
         def order(
             items: list[Line],
