@@ -65,15 +65,14 @@ def providers(as_json: Json = False) -> None:
 
 def _row(entry: Provider) -> dict[str, Any]:
     """Return a provider as plain values.  Environment variables are shown only as set or not set."""
-    has_choice = entry.other_wire is not None and not entry.is_wire_fixed
-    address = entry.base_url_variable
+    other = None if entry.is_wire_fixed else entry.other_wire
     return {
         "name": entry.name,
-        "wires": [entry.codec.name, *([entry.other_wire.codec.name] if entry.other_wire and has_choice else [])],
-        "keys": [{"variable": name, "is_set": _is_set(name)} for name in entry.key_variables],
+        "wires": [entry.codec.name, *([other.codec.name] if other else [])],
+        "keys": [_variable(name) for name in entry.key_variables],
         "key_is_needed": bool(entry.key_variables) and not entry.key_is_optional,
         "base_url": entry.base_url and shown_url(entry.base_url),
-        "base_url_variable": address and {"variable": address, "is_set": _is_set(address)},
+        "base_url_variable": entry.base_url_variable and _variable(entry.base_url_variable),
         "is_embedded": entry.is_embedded,
     }
 
@@ -83,8 +82,8 @@ def _table(rows: list[dict[str, Any]]) -> RenderableType:
     return TextTable(("provider", "key", "wires", "address"), cells)
 
 
-def _is_set(variable: str) -> bool:
-    return bool(os.environ.get(variable))
+def _variable(name: str) -> dict[str, Any]:
+    return {"variable": name, "is_set": bool(os.environ.get(name))}
 
 
 def _variable_text(variable: dict[str, Any]) -> str:
@@ -92,13 +91,13 @@ def _variable_text(variable: dict[str, Any]) -> str:
 
 
 def _key(row: dict[str, Any]) -> str:
-    texts = " or ".join([_variable_text(variable) for variable in row["keys"]])
+    texts = " or ".join(map(_variable_text, row["keys"]))
     return texts + ("" if row["key_is_needed"] else ", optional") if texts else "none"
 
 
 def _address(row: dict[str, Any]) -> str:
     if row["is_embedded"]:
         return "this machine"
-    texts = [row["base_url"]] if row["base_url"] else []
-    texts += [_variable_text(row["base_url_variable"])] if row["base_url_variable"] else []
-    return " or ".join(texts) or "that of --base-url"
+    variable = row["base_url_variable"]
+    texts = [row["base_url"], variable and _variable_text(variable)]
+    return " or ".join(filter(None, texts)) or "that of --base-url"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,8 +46,8 @@ def check(
             screen.line(json_text(report))
         else:
             for name in found:
-                if (signature := _signature(prompts, name)) is not None:
-                    screen.line(signature)
+                with suppress(UsageError):  # it is among the problems
+                    screen.line(_format_signature(prompts(name)))
             for problem in problems:
                 screen.line(f"{problem.file}:{problem.line}" if problem.line else problem.file, "red")
                 for line in problem.text.splitlines():
@@ -68,12 +68,12 @@ def show(
 ) -> None:
     """Show a prompt: its variables, its settings and its template."""
     with Screen() as screen, _open_prompts(directory, package, names) as prompts:
-        prompt, file = prompts(name), prompts.file(name)
-        row = _describe_prompt(prompt, file)
+        prompt = prompts(name)
+        row = _describe_prompt(prompt, prompts.file(name))
         if as_json:
             screen.line(json_text({**row, "template": prompt.template}))
             return
-        screen.line(_format_signature(row), "bold")
+        screen.line(_format_signature(prompt), "bold")
         for key, value in row.items():
             if key not in ("prompt", "variables", "output") and value:
                 screen.line(f"  {key.replace('_', ' ')}: {one_line(_words(value))}")
@@ -98,19 +98,9 @@ def _mapping(named: str) -> Mapping[str, Any]:
     return found
 
 
-def _signature(prompts: Prompts, name: str) -> str | None:
-    """Return the signature of a prompt, or None if the prompt is invalid."""
-    try:
-        return _format_signature(_describe_prompt(prompts(name), None))
-    except UsageError:
-        return None
-
-
 def _describe_prompt(prompt: Prompt, file: Path | None) -> dict[str, Any]:
     """Return the facts about a prompt as plain values, without defaults."""
     row: dict[str, Any] = {
-        "prompt": prompt.path,
-        "variables": sorted(prompt.variables),
         "output": _named(prompt.output),
         "parser": prompt.parser and (getattr(prompt.parser, "label", None) or _named(prompt.parser)),
         "functions": [_named(item) for item in prompt.functions],
@@ -119,13 +109,14 @@ def _describe_prompt(prompt: Prompt, file: Path | None) -> dict[str, Any]:
         "mode": prompt.mode,
     }
     for kind, usual in _DEFAULTS.items():
-        handler = getattr(prompt, f"on_{kind}")
-        if handler != usual:
-            row[f"on_{kind}"] = str(handler) if isinstance(handler, str) else getattr(handler, "template", None)
-            row[f"on_{kind}"] = row[f"on_{kind}"] or _named(handler)
-    kept = {key: value for key, value in row.items() if value or key == "variables"}
-    return {**kept, "includes": sorted(getattr(prompt.template, "parts", ())), "file": file and str(file)} | {
-        "fingerprint": prompt.fingerprint
+        if (handler := getattr(prompt, f"on_{kind}")) != usual:
+            words = str(handler) if isinstance(handler, str) else getattr(handler, "template", None)
+            row[f"on_{kind}"] = words or _named(handler)
+    return {
+        **{"prompt": prompt.path, "variables": sorted(prompt.variables)},
+        **{key: value for key, value in row.items() if value},
+        **{"includes": sorted(getattr(prompt.template, "parts", ())), "file": file and str(file)},
+        "fingerprint": prompt.fingerprint,
     }
 
 
@@ -133,9 +124,9 @@ def _named(item: Any) -> str:
     return str(getattr(item, "name", None) or getattr(item, "__name__", None) or item)
 
 
-def _format_signature(row: Mapping[str, Any]) -> str:
+def _format_signature(prompt: Prompt) -> str:
     """Return a prompt's signature as in Python."""
-    return f"{row['prompt']}({', '.join(row['variables'])}) -> {row['output']}"
+    return f"{prompt.path}({', '.join(sorted(prompt.variables))}) -> {_named(prompt.output)}"
 
 
 def _words(value: Any) -> str:
