@@ -243,11 +243,15 @@ class Demo:
             encoding="utf-8",
             errors="replace",
         ) as process:
-            more = " …" if hidden else ""
-            self._line(f"process {process.pid}, which runs: fsm-agent {' '.join(command)}{more}")
-            for line in process.stdout or ():
-                last = one_line(line)
-                self._line(f"| {last}", "cyan")
+            try:
+                more = " …" if hidden else ""
+                self._line(f"process {process.pid}, which runs: fsm-agent {' '.join(command)}{more}")
+                for line in process.stdout or ():
+                    last = one_line(line)
+                    self._line(f"| {last}", "cyan")
+            except BaseException:  # such as Ctrl-C, which need not reach the other process
+                process.kill()
+                raise
         return f"the other process ended with status {process.returncode}: {last}" if process.returncode else ""
 
     def _worked(self, script: Script, functions: Sequence[Function], tasks: Sequence[Any]) -> Dialog:
