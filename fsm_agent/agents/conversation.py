@@ -102,7 +102,7 @@ class Conversation(CallVerbs[Deps, Out]):
             limit: The maximum number of runs, or None for all.
         """
         require("limit", limit, limit is None or is_whole(limit, 0), "a whole number of at least 0, or None")
-        return list(islice(turns_back(self._runs.journals, self._runs.store.head(self.name)), limit))
+        return [run for run, _ in islice(turns_back(self._runs.journals, self.name), limit)]
 
     def _prepare(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any]:
         if isinstance(task, Dialog | list | tuple):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, Concatenate, Generic, Protocol, Unpack, cast, overload
 
 import msgspec
@@ -230,7 +230,7 @@ class Function(Policy, Generic[P, R, Deps]):
             UsageError: If no module contains the callable, so that another process could not find it.
         """
         if _held(self.call) is self:
-            return _attribute, _home(self.call)
+            return resolve_name, (_home(self.call),)
         state = self._init_fields()
         del state["validator"]
         for name in ("call", "acall", "source"):
@@ -318,26 +318,17 @@ class Function(Policy, Generic[P, R, Deps]):
         return result_text(text)
 
 
-def _home(call: Any) -> tuple[str, str]:
-    return str(getattr(call, "__module__", "")), str(getattr(call, "__qualname__", ""))
+def _home(call: Any) -> str:
+    return f"{getattr(call, '__module__', '')}:{getattr(call, '__qualname__', '')}"
 
 
 def _held(call: Any) -> Any:
     """Return the object under a callable's module and name, if it is the callable or a `Function` made from it."""
-    module, path = _home(call)
-    found: Any = sys.modules.get(module)
-    for name in path.split("."):
-        found = getattr(found, name, None)
-    return (
-        found if call is not None and (found is call or (isinstance(found, Function) and found.call is call)) else None
-    )
-
-
-def _attribute(module: str, path: str) -> Any:
-    found: Any = import_module(module)
-    for name in path.split("."):
-        found = getattr(found, name)
-    return found
+    try:
+        found = resolve_name(_home(call))
+    except (ImportError, AttributeError, ValueError):  # ValueError for a name such as "<lambda>"
+        return None
+    return found if found is call or (isinstance(found, Function) and found.call is call) else None
 
 
 def _unpickled(state: dict[str, Any]) -> Function:

@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from functools import cache, partial
 from hashlib import sha256
 from typing import Any
 
@@ -378,8 +379,9 @@ class Runs:
         before_s = -math.inf if max_age_s is None else (time.time() if now_s is None else now_s) - max_age_s
         ended = self.store.list(ended=True, limit=ALL)  # the newest first
         old = [run for n, run in enumerate(ended) if run.updated_s < before_s or (keep is not None and n >= keep)]
-        is_needed = _Needed(self.journals)
-        return [run for run in reversed(old) if not is_needed(run) and (is_dry or _try_delete(self.store, run.id))]
+        needed = cache(partial(needed_runs, self.journals))
+        old = [run for run in reversed(old) if not self._needed_by(run, needed)]
+        return [run for run in old if is_dry or _try_delete(self.store, run.id)]
 
     def needed_by(self, run: str) -> str:
         """Return the name of the conversation that needs this run, or an empty string if none does.
@@ -387,7 +389,15 @@ class Runs:
         Raises:
             RunUnknown: If the run does not exist.
         """
-        return _Needed(self.journals)(self.store.get(run))
+        return self._needed_by(self.store.get(run), partial(needed_runs, self.journals))
+
+    def _needed_by(self, run: Run, needed: Callable[[str], set[str]]) -> str:
+        """See `needed_by`.  ``needed`` returns the names of the runs that are needed to read a conversation."""
+        try:
+            name = header_of(self.store.load(run.id, after=run.n).header).conversation
+        except (RunUnknown, JournalError):
+            return ""
+        return name if name and run.id in needed(name) else ""
 
     def export(self, run: str, redact: Callable[[Outcome], Outcome] | None = None) -> Iterator[str]:
         """Yield the stored journal of a run as lines of JSON: its header, then its entries.
@@ -449,24 +459,6 @@ def _goes_on_from(store: Store, loaded: Loaded, saved: Saved | None) -> tuple[in
         f"the run {run.id!r} cannot be retried: {problem}; call fork({run.id!r}, step=…) to continue from a step of"
         " your choice"
     )
-
-
-class _Needed:
-    """Finds the conversation that needs a run.  Each conversation is read once."""
-
-    def __init__(self, journals: Journals) -> None:
-        self._journals = journals
-        self._by_conversation: dict[str, set[str]] = {}
-
-    def __call__(self, run: Run) -> str:
-        """Return the conversation that cannot be read without this run, or an empty string."""
-        try:
-            name = header_of(self._journals.store.load(run.id, after=run.n).header).conversation
-        except (RunUnknown, JournalError):
-            return ""
-        if name and name not in self._by_conversation:
-            self._by_conversation[name] = needed_runs(self._journals, name)
-        return name if name and run.id in self._by_conversation[name] else ""
 
 
 def _try_delete(store: Store, run: str) -> bool:

@@ -107,29 +107,26 @@ def without_system(dialog: Dialog) -> Sequence[Message]:
     return dialog[1:] if len(dialog) and dialog[0].role == "system" else tuple(dialog)
 
 
-def turns_back(journals: Journals, head: Head) -> Iterator[Run]:
-    """Yield the runs of a conversation, the newest first, until one is missing from the store."""
-    run = head.run
+def turns_back(journals: Journals, conversation: str) -> Iterator[tuple[Run, Header]]:
+    """Yield the runs of a conversation and their headers, the newest first, until one is missing from the store."""
+    run = journals.store.head(conversation).run
     while run:
         try:
             loaded = journals.store.load(run, after=None)
         except RunUnknown:
             return
-        yield loaded.run
-        run = header_of(loaded.header).follows
+        header = header_of(loaded.header)
+        yield loaded.run, header
+        run = header.follows
 
 
 def needed_runs(journals: Journals, conversation: str) -> set[str]:
     """Return the names of the runs that are needed to read a conversation."""
     found = set[str]()
-    run = journals.store.head(conversation).run
-    while run:
-        try:
-            header = header_of(journals.store.load(run, after=None).header)
-        except RunUnknown:
+    for row, header in turns_back(journals, conversation):
+        found.add(row.id)
+        if not seed_of(header).is_continued:
             break
-        found.add(run)
-        run = header.follows if seed_of(header).is_continued else ""
     return found
 
 

@@ -205,9 +205,7 @@ class _Pages:
         """Return the newest runs in a conversation in order, at most one more than `MAX_TURNS`."""
         store = self._live.runs.store
         if self._live.has_conversations:
-            head = store.head(kept)
-            back = turns_back(self._live.runs.journals, head) if head.run else iter(())
-            runs = [*islice(back, MAX_TURNS + 1)]
+            runs = [run for run, _ in islice(turns_back(self._live.runs.journals, kept), MAX_TURNS + 1)]
         else:
             runs = [store.get(kept)] if _exists(store, kept) else []
         return runs[::-1]
