@@ -15,10 +15,10 @@ from typing_extensions import TypeVar
 from fsm_agent._internal.structs import is_amount, to_json
 from fsm_agent.agents.runnable import Runnable, result_of
 from fsm_agent.call.outcomes import Outcome
-from fsm_agent.errors import ReplayError, UsageError
+from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Event, Question
 from fsm_agent.store import checks as answer_checks
-from fsm_agent.store.claiming import STUCK_STATE, ProcessFactory, replay_run, stuck_problem
+from fsm_agent.store.claiming import STUCK_STATE, ProcessFactory, check_not_stuck, replay_run
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.following import Follower
 from fsm_agent.store.listing import is_settled
@@ -206,19 +206,15 @@ class RunHandle(Generic[Result]):
         loaded = self._load()
         if not is_settled(loaded.run):
             return None
-        self._check_stuck(loaded.run)
+        check_not_stuck(loaded.run)
         return partial(result_of, replay_run(self._runs.journals, loaded, self._definition))
 
     def _last(self, follower: Follower) -> Generator[Event]:
         """Yield the last event of a run that has ended or waits for a person."""
-        self._check_stuck(follower.run)
+        check_not_stuck(follower.run)
         yield follower.last()
         if not follower.process.effects:
             result_of(follower.process)
-
-    def _check_stuck(self, run: Run) -> None:
-        if (problem := stuck_problem(run)) is not None:
-            raise ReplayError(f"the run {self.run_id!r} is stuck until its question 'stuck' is answered: {problem}")
 
     def _timed_out(self, timeout_s: float | None) -> TimeoutError:
         try:

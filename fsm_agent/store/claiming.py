@@ -508,23 +508,24 @@ def is_of_code(error: BaseException) -> bool:
     return isinstance(error, JournalError | ReplayError) and not isinstance(error, KeyMissing)
 
 
-def stuck_under(run: Run) -> str | None:
-    """Return the fingerprint of the code under which a run got stuck, or None if it is not stuck."""
-    return None if (stuck := _stuck(run)) is None else stuck.fingerprint
-
-
-def stuck_problem(run: Run) -> str | None:
+def stuck_in(run: Run) -> Stuck | None:
     """Return why a run is stuck, or None if it is not."""
-    return None if (stuck := _stuck(run)) is None else stuck.problem
-
-
-def _stuck(run: Run) -> Stuck | None:
     for question in run.waits:
         if question.key == STUCK:
             with suppress(ValueError):
                 stuck: Stuck = from_json(question.about, Stuck)
                 return stuck
     return None
+
+
+def check_not_stuck(run: Run) -> None:
+    """Refuse to wait for a run that is stuck.
+
+    Raises:
+        ReplayError: If the run is stuck.
+    """
+    if (stuck := stuck_in(run)) is not None:
+        raise ReplayError(f"the run {run.id!r} is stuck until its question 'stuck' is answered: {stuck.problem}")
 
 
 def _read_cancellation(answer: Signal) -> Signal | None:

@@ -21,12 +21,12 @@ from fsm_agent.agents.run_handle import post_answers
 from fsm_agent.agents.runnable import Runnable, adrive_claimed
 from fsm_agent.agents.runs import aclaim_run
 from fsm_agent.call.journal import header_of
-from fsm_agent.errors import ReplayError, UsageError
+from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import LATER, GivenDeps, check_deps
 from fsm_agent.messages.events import Done, Event
 from fsm_agent.messages.message import Message
 from fsm_agent.runtime.log import LOG
-from fsm_agent.store.claiming import stuck_problem
+from fsm_agent.store.claiming import check_not_stuck
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.following import Follower
 from fsm_agent.store.listing import each_listed, is_settled
@@ -284,8 +284,7 @@ class RunFollower:
             yield item
         row = place.past.run
         if is_settled(row) and run not in self._driven:
-            if (problem := stuck_problem(row)) is not None:
-                raise ReplayError(f"the run {run!r} is stuck until its question 'stuck' is answered: {problem}")
+            check_not_stuck(row)
             last = place.past.last()
             if row.waits != place.waits or isinstance(last, Done):  # before its end it may only have waited for a time
                 yield place.counted, last

@@ -39,7 +39,7 @@ from fsm_agent.store.claiming import (
     aclaim,
     give_back,
     is_of_code,
-    stuck_under,
+    stuck_in,
 )
 from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
 from fsm_agent.store.listing import STUCK, each_listed
@@ -355,11 +355,11 @@ class Worker:
                 return None
             for name, agent in self._agents.items():
                 for run in each_listed(self.runs.store, agent=name, waiting_for=STUCK, at_a_time=STUCK_AT_A_TIME):
-                    under = stuck_under(run)
-                    if under is None or (run.id, run.n) in self._tried:
+                    stuck = stuck_in(run)
+                    if stuck is None or (run.id, run.n) in self._tried:
                         continue
                     with suppress(RunBusy, RunUnknown):
-                        is_other = self._is_other(agent, run, under)
+                        is_other = self._is_other(agent, run, stuck.fingerprint)
                         lease = self.runs.claims.claim(run.id) if is_other else None
                         if is_other is not None:
                             self._tried.add((run.id, run.n))
