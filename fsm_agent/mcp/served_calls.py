@@ -38,7 +38,7 @@ from fsm_agent.functions.context import deps_for
 from fsm_agent.functions.function import Function
 from fsm_agent.mcp.elicitation import answer, elicitation
 from fsm_agent.mcp.server import own_stdin, task_of, why_not_served
-from fsm_agent.messages.events import Event, FunctionProgress, Inside, Question, Stepped
+from fsm_agent.messages.events import Event, FunctionProgress, Question, Stepped, unwrapped
 from fsm_agent.messages.message import Attachment, Document, Image
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.store.errors import AlreadyAnswered, NotAsked, RunBusy, RunUnknown, StoreError
@@ -80,9 +80,7 @@ class Progress:
                 await self._report(number, None, text)
 
     def _text(self, event: Event) -> str:
-        where = ""
-        while isinstance(event, Inside):
-            where, event = SEPARATOR.join(filter(None, [where, event.path])), event.event
+        where, event = unwrapped(event)
         if isinstance(event, FunctionProgress):
             return plain(event.data if isinstance(event.data, str) else _json(event.data))
         if where and isinstance(event, Stepped):  # only steps of nested calls are informative

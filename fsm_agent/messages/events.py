@@ -449,6 +449,14 @@ class Inside(Value, frozen=True):
     event: Event
 
 
+def unwrapped(event: Event) -> tuple[str, Any]:
+    """Return `(path, event)`: the path of the event's process, and the event itself."""
+    path = ""
+    while isinstance(event, Inside):
+        path, event = f"{path}/{event.path}" if path else event.path, event.event
+    return path, event
+
+
 class Where(Value, frozen=True):
     """Identifies a call or a run of a flow.  It is the argument to a shared hook's ``of_call``.
 

@@ -24,9 +24,9 @@ from fsm_agent.messages.events import (
     Done,
     Event,
     FunctionCallCompleted,
-    Inside,
     ReplyCompleted,
     Suspended,
+    unwrapped,
 )
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def event_data(event: Event) -> dict[str, Any]:
         >>> event_data(Inside("run:1.0", log_in))["arguments_json"]
         '{"password": "***"}'
     """
-    path, event = _unwrapped(event)
+    path, event = unwrapped(event)
     where = {"path": path} if path else {}
     if isinstance(event, Done):
         fields = event.result.to_dict()
@@ -73,7 +73,7 @@ def event_envelope(event: Event, *, run: str, steps: int) -> dict[str, Any]:
         >>> event_envelope(Inside("run:1.0", TextDelta("Hel")), run="r1", steps=3)
         {'run': 'r1', 'path': 'run:1.0', 'steps': 3, 'event': {'type': 'text_delta', 'text': 'Hel'}}
     """
-    path, event = _unwrapped(event)
+    path, event = unwrapped(event)
     return {"run": run, "path": path, "steps": steps, "event": event_data(event)}
 
 
@@ -98,14 +98,6 @@ def _any(value: Any) -> Any:
     import pydantic_core
 
     return pydantic_core.to_jsonable_python(value, serialize_unknown=True, inf_nan_mode="null")
-
-
-def _unwrapped(event: Event) -> tuple[str, Any]:
-    path: list[str] = []
-    while isinstance(event, Inside):
-        path.append(event.path)
-        event = event.event
-    return "/".join(path), event
 
 
 def _fields(event: Any) -> dict[str, Any]:

@@ -17,12 +17,12 @@ from fsm_agent.messages.events import (
     FunctionEnded,
     FunctionProgress,
     HistoryChanged,
-    Inside,
     PartialOutput,
     ReplyCompleted,
     Stepped,
     Suspended,
     UsageReported,
+    unwrapped,
 )
 
 BACKLOG = 1000  # pieces of earlier steps that are kept
@@ -31,17 +31,9 @@ _LASTING = Stepped | ReplyCompleted | FunctionEnded | HistoryChanged | Suspended
 _REPLACED = FunctionProgress | PartialOutput | UsageReported
 
 
-def unwrap(event: Event) -> tuple[str, Any]:
-    """Return `(path, event)`: the path of the event's process, and the event itself."""
-    path = ""
-    while isinstance(event, Inside):
-        path, event = f"{path}/{event.path}" if path else event.path, event.event
-    return path, event
-
-
 def is_step(event: Event) -> bool:
     """Return whether an event counts as a step of its run."""
-    return isinstance(unwrap(event)[1], Stepped)
+    return isinstance(unwrapped(event)[1], Stepped)
 
 
 def is_last(event: Event, to_end: bool = False) -> bool:
@@ -76,7 +68,7 @@ class EventLog:
 
     def take(self, event: Event) -> None:
         """Add an event from the driver."""
-        path, inner = unwrap(event)
+        path, inner = unwrapped(event)
         if isinstance(inner, FunctionEnded):  # listeners get it with its step, as in the journal
             self._ended[f"{path}/run:{inner.id}"] = event
             return

@@ -37,12 +37,12 @@ from fsm_agent.messages.events import (
     Stepped,
     Suspended,
     TextDelta,
+    unwrapped,
 )
 from fsm_agent.messages.json_data import about_question, event_data, json_data, masked_data, parsed
 from fsm_agent.messages.message import Reasoning
 from fsm_agent.prompts.output import ANSWER
 from fsm_agent.runtime.log import LOG
-from fsm_agent.web.event_log import unwrap
 
 Data: TypeAlias = dict[str, Any]
 T = TypeVar("T")
@@ -110,8 +110,7 @@ class JsonEvents(EventTranslator):
         return []
 
     def take(self, event: Event) -> list[Data]:
-        path, event = unwrap(event)
-        return [{**event_data(event), **({"path": path} if path else {})}]
+        return [event_data(event)]
 
     def failed(self, text: str, code: str = "") -> list[Data]:
         return [{"type": "error", "message": text, "code": code}]
@@ -125,7 +124,7 @@ class ProtocolTranslator(EventTranslator):
         self._tells_again = tells_again  # whether to send calls from before the stream again, once they run
 
     def take(self, event: Event) -> list[Data]:
-        path, event = unwrap(event)
+        path, event = unwrapped(event)
         found: list[Data] = []
         if path not in self._inside:
             self._inside[path] = _Inside()
