@@ -18,7 +18,7 @@ from support.inspector_pages import Markup, Pages
 from support.kept_runs import OWN_CLOCK
 from support.postgres import NOT_HERE, PostgresServer, programs
 
-from fsm_agent import Agent, Approved, CallFailed, Denied, Image, Limits, Retry, function
+from fsm_agent import Agent, Approved, CallFailed, Denied, Image, Limits, RateLimited, Retry, function
 from fsm_agent.diagrams import call_diagram
 from fsm_agent.flows import Flow, FlowSuspended, end, pause, wait
 from fsm_agent.messages import Reply, Usage
@@ -390,6 +390,19 @@ def test_a_picture_from_elsewhere_is_told_by_its_address_and_not_loaded() -> Non
     page = Pages(inspector_app(runs)).page("/run", id="r")
     assert f"[image] {url}" in page.text
     assert not page.all("img")
+
+
+def test_attempts_are_counted_anew_after_a_reply() -> None:
+    @function
+    def look() -> str:
+        """Look."""
+        return "a cat"
+
+    runs, busy = Runs(MemoryStore()), RateLimited("busy")
+    script = Script(busy, function_call("look"), busy, "A cat.")
+    Agent(script, name="host", functions=[look], store=runs.store).call("Look.", run_id="r")
+    text = Pages(inspector_app(runs)).page("/run", id="r").text
+    assert re.findall(r"attempt (\d) failed", text) == ["1", "1"]
 
 
 def test_a_refused_reply_says_what_the_model_was_told_and_the_last_one_why_the_call_failed():
