@@ -122,16 +122,17 @@ def _meant(arguments: str, error: ValueError) -> str | None:
 
     if not isinstance(error, ValidationError):
         return None
-    document, is_changed = from_json(arguments), False
-    for item in error.errors(include_url=False, include_context=False):
-        kind, given = item["type"], item["input"]
-        is_text = isinstance(given, str) and kind in _CONTAINERS and given.lstrip()[:1] in ("[", "{")
-        if not (is_text or (given is None and kind.endswith(_OF_TYPE))):
-            continue
-        try:
-            is_changed |= _replace(document, item["loc"], given, from_json(given) if is_text else None)
-        except ValueError:
-            return None
+    is_changed = False
+    try:
+        document = from_json(arguments)
+        for item in error.errors(include_url=False, include_context=False):
+            kind, given = item["type"], item["input"]
+            if isinstance(given, str) and kind in _CONTAINERS and given.lstrip()[:1] in ("[", "{"):
+                is_changed |= _replace(document, item["loc"], given, from_json(given))
+            elif given is None and kind.endswith(_OF_TYPE):
+                is_changed |= _replace(document, item["loc"], given, None)
+    except ValueError:  # not JSON
+        return None
     return to_json(document).decode() if is_changed else None
 
 
