@@ -80,10 +80,12 @@ def encoded_dialog(
                 break
     for message in messages[count:] if count or not words else _with_words(messages, words):
         encoder.add(_without_foreign(message, provider))
-    yield encoder
-    if len(messages) >= _LONG:
-        _long_dialogs.append(_LongDialog(key, tuple(messages), encoder))
-        del _long_dialogs[:-_MOST_KEPT]
+    try:
+        yield encoder
+    finally:
+        if len(messages) >= _LONG:
+            _long_dialogs.append(_LongDialog(key, tuple(messages), encoder))
+            del _long_dialogs[:-_MOST_KEPT]
 
 
 def _with_words(messages: Sequence[Message], words: str) -> list[Message]:

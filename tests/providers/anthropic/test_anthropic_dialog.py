@@ -213,12 +213,6 @@ def test_name_that_another_model_made_up_is_one_that_is_taken() -> None:
         assert [tool["name"] for tool in encoded(*messages)["tools"]] == [wire_name]
 
 
-def test_arguments_that_are_no_object_are_told_in_one() -> None:
-    for written in ["[1]", '{"a": ', '{"a": NaN}', '{"a": "\ud800"}']:
-        found = turns(USER, Message.of("assistant", call("1.0", arguments=written)))
-        assert found[1]["content"][0]["input"] == {"invalid_arguments": written.replace("\ud800", "?")}
-
-
 CODE = {"type": "code_execution_20260120", "tool_id": "s1"}
 CITED = [{"type": "page_location", "cited_text": "x"}]
 ANSWER: list[dict[str, Any]] = [
