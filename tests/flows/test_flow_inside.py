@@ -139,19 +139,25 @@ def replace_usage(reply: Reply) -> Reply:
     return reply.changed(usage=Usage(input_tokens=7, output_tokens=3))
 
 
-def test_a_call_that_is_stopped_without_an_output_has_failed() -> None:
-    agent = Agent(
-        Script(function_call("pay", amount=5)),
-        name="bot",
-        functions=[pay],
-        stop_when=lambda context: "enough is enough",
-    )
+@pytest.mark.parametrize("why", ["enough is enough", True])
+def test_a_call_that_is_stopped_without_an_output_has_failed(why: Any) -> None:
+    agent = Agent(Script(function_call("pay", amount=5)), name="bot", functions=[pay], stop_when=lambda context: why)
     state = ask(agent, name="asking")(lambda d: "go")
     lost = end("lost")
     flow = Flow("f", Order, start=state, rows=[state.done(over), state.failed(lost)])
     result = flow.call(Order())
     assert result.state == "lost"
-    assert "stopped" in result.trace[-1].detail
+    reason, _, detail = result.trace[-1].detail.partition(": ")
+    assert reason == "stopped"
+    assert detail
+
+
+def test_an_answer_may_be_none() -> None:
+    agent = Agent(Script("null"), name="bot", output=int | None)
+    state: Any = ask(agent, name="asking")(lambda d: "How many?")
+    none = end("none")
+    flow = Flow("f", Order, start=state, rows=[state.done(over, of=int), state.done(none, of=None), state.failed(over)])
+    assert flow.call(Order()).state == "none"
 
 
 @execute
