@@ -411,9 +411,12 @@ def test_damaged_data_are_refused(document: str, tmp_path: Path) -> None:
         holding(tmp_path).data_of(document)
 
 
-def test_what_json_does_not_keep_of_an_equal_value_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(FlowError, match=r"Held\.counts.* without its default_factory"):
-        holding(tmp_path, counts=defaultdict(lambda: 7, a=1)).call(Held(), run_id="r")
+@pytest.mark.parametrize("field", ["counts", "inner"])
+def test_what_json_does_not_keep_of_an_equal_value_is_refused_by_name(field: str, tmp_path: Path) -> None:
+    counts = defaultdict(lambda: 7, a=1)
+    value = counts if field == "counts" else Held(counts=counts)
+    with pytest.raises(FlowError, match=rf"Held\.{field}.* without its default_factory"):
+        holding(tmp_path, **{field: value}).call(Held(), run_id="r")
     with pytest.raises(FlowError, match=r"Held\.at.* without fold"):
         holding(tmp_path, at=TWICE.replace(tzinfo=None)).call(Held(), run_id="s")
 

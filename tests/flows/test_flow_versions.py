@@ -317,8 +317,9 @@ class TestRenamed:
         before = at_place(*flow_of_names({}), "both")
         flow, _ = flow_of_names({"both": "drafts"}, version=2, upgrades={1: renamed(both="drafts")})
         for key in ("both#2/nested/answer:warmly#1", "drafts#2/nested/answer:warmly#1"):
-            run = flow.restore(before.snapshot())
-            run.advance(key, Returned(text="5"))
+            run, answer = flow.restore(before.snapshot()), Returned(text="5")
+            assert run.decode(key, run.encode(key, answer)) == answer
+            run.advance(key, answer)
             assert [*run.record.children["drafts#2"].settled] == ["nested"]
         for key in ("both#2/answer:tersely", "both#2/asked/model:0"):
             flow.restore(before.snapshot()).owner(key)
