@@ -106,7 +106,8 @@ def validate_arguments(validator: Validator, arguments: str) -> dict[str, Any]:
     Both are accepted where nothing else is valid.
     """
     try:
-        return cast("dict[str, Any]", validator.validate_json(arguments))
+        validated: dict[str, Any] = validator.validate_json(arguments)
+        return validated
     except ValueError as error:
         if (meant := _meant(arguments, error)) is None:
             raise
