@@ -18,7 +18,7 @@ from typing import Any
 from pydantic_core import ValidationError, from_json, to_json
 
 from fsm_agent.prompts.output import Output
-from fsm_agent.prompts.repairs import UNCLEAR, Schema, expanded
+from fsm_agent.prompts.repairs import UNCLEAR, Schema, expanded, has
 from fsm_agent.prompts.scanning import closing
 
 NOTHING: Any = object()
@@ -229,7 +229,7 @@ def _is_unfinished(value: Any, problem: Iterable[tuple[Sequence[Any], str]], dep
     inside = dict[Any, list[tuple[Sequence[Any], str]]]()
     members = dict[Any, list[tuple[Sequence[Any], str]]]()  # of unions, one of which must fit
     for position, kind in problem:
-        is_absent = not _has(value, position[0]) if position else True
+        is_absent = not has(value, position[0]) if position else True
         if not position or (kind in ("missing", "missing_argument") and len(position) == 1 and is_absent):
             if depth <= 0 or kind not in _UNFINISHED:
                 return False
@@ -262,12 +262,6 @@ def _with_more(value: Any, more: str) -> Any:
 def _has_field(name: str, schema: Schema) -> bool:
     found = expanded([schema], schema)
     return any(name in s.get("properties", ()) or s.get("additionalProperties") or not s for s in found)
-
-
-def _has(value: Any, step: Any) -> bool:
-    if isinstance(value, dict):
-        return step in value
-    return isinstance(value, list) and isinstance(step, int) and 0 <= step < len(value)
 
 
 def extends(before: Any, after: Any) -> bool:

@@ -160,14 +160,18 @@ def _found(data: Any, schema: Schema, path: Sequence[Any]) -> tuple[Any, Any, li
     key: Any = None
     schemas = expanded([schema], schema)
     for step in path:
-        is_there = (isinstance(data, dict) and step in data) or (
-            isinstance(data, list) and isinstance(step, int) and 0 <= step < len(data)
-        )
-        if not is_there:
+        if not has(data, step):
             continue
         holder, key, data = data, step, data[step]
         schemas = expanded([inner for s in schemas for inner in _inner(s, step)], schema)
     return holder, key, schemas
+
+
+def has(data: Any, step: Any) -> bool:
+    """Return whether JSON data has this field or item."""
+    if isinstance(data, dict):
+        return step in data
+    return isinstance(data, list) and isinstance(step, int) and 0 <= step < len(data)
 
 
 def _inner(schema: Schema, step: Any) -> Iterator[Any]:
