@@ -177,3 +177,14 @@ class TestDecisions:
         for wrong in (lambda: True, lambda a, b, c: True, lambda *, call: True, bool):
             with pytest.raises(UsageError, match="approve"):
                 Agent(Script(), approve=wrong)
+
+
+@pytest.mark.parametrize("annotation", [Context[dict | None], Context[Any], Context[object], "Context[dict | None]"])
+def test_deps_that_may_be_none_are_not_needed(annotation: Any):
+    def look(context: Any) -> str:
+        return "fine"
+
+    look.__annotations__["context"] = annotation
+    made = Function.of(look)
+    assert made.takes_context
+    assert (made.deps_type, made.deps_class) == ("", None)

@@ -136,6 +136,19 @@ def held(a: int) -> int:
     return a
 
 
+@function
+def replaced(a: int) -> int:
+    return a
+
+
+before_it_was_replaced = replaced
+
+
+@function
+def replaced(a: int) -> int:  # type: ignore[no-redef]
+    return -a
+
+
 class TestCopies:
     def test_a_copy_does_the_same_and_is_another(self):
         made = Function.of(add, needs_approval=True, depends_on=["look"])
@@ -157,6 +170,8 @@ class TestCopies:
 
         with pytest.raises(UsageError, match="'here'"):
             pickle.dumps(Function.of(here))
+        with pytest.raises(UsageError, match="'replaced'"):
+            pickle.dumps(before_it_was_replaced)
 
 
 class TestTwins:

@@ -55,6 +55,10 @@ def test_an_agent_inside_is_unfolded():
     for n in range(len(reading.entries) + 1):
         assert dict(reading.at(n).states) == states_in(agent.runs.at("r", n).record), n
     assert "Completed" in str(trace_diagram(inside.trace))
+    replies = [entry.moves for entry in reading.entries if entry.kind == "replied"]
+    assert {len(moves) for moves in replies} == {1, 2}
+    assert all(moves[0].step.usage for moves in replies), "an outcome belongs to the process that took it"
+    assert not any(move.step.usage for moves in replies for move in moves[1:])
     for wrong in (-1, len(reading.entries) + 1):
         with pytest.raises(IndexError):
             reading.at(wrong)
