@@ -33,7 +33,7 @@ def _debug(debug: Annotated[bool, typer.Option("--debug", help="Show where an er
     """The option that every command has."""
 
 
-_alone = typer.Typer(add_completion=False)
+_alone = typer.Typer(add_completion=False)  # Typer makes options from the parameters of a function only
 _alone.command()(_debug)
 _DEBUG = typer.main.get_command(_alone).params
 
@@ -67,7 +67,7 @@ def _reporting(debug: bool) -> Iterator[None]:
         discard_output()
         raise typer.Exit(errors.BROKEN_PIPE) from None
     except (Exception, KeyboardInterrupt) as error:
-        if debug and isinstance(error, Exception):
+        if debug and not isinstance(error, KeyboardInterrupt | typer.Abort):
             traceback.print_exc()
         status, message = errors.exit_of(error)
         with suppress(OSError, ValueError):  # such as a full disk, or a closed stream

@@ -211,6 +211,12 @@ def test_the_function_of_an_agent_inside_is_approved_as_in_any_run():
     assert ran(*words, "--run-id", "w", *STORE).stdout.startswith("sent\n")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="terminals are POSIX")
+def test_at_a_terminal_a_person_approves_the_function_of_an_agent_inside(monkeypatch: pytest.MonkeyPatch):
+    told = at_terminal(monkeypatch, "flows", "run", "post:words", '{"about": "x"}', answers=["y\n"])
+    assert "May the model call look_up(word='x')?" in told
+
+
 def test_a_function_that_raises_is_told_in_one_line_without_keys(here: Path):
     (here / "broken.py").write_text(
         "from dataclasses import dataclass\nfrom fsm_agent.flows import Flow, end, execute\n"
