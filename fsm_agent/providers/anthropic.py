@@ -41,6 +41,7 @@ from fsm_agent.providers.codec import (
     wire_name,
 )
 from fsm_agent.providers.content import (
+    OPENING,
     CallIds,
     announced,
     arguments_object,
@@ -304,7 +305,9 @@ class _DialogInTurns:
     def turns(self) -> list[dict[str, Any]]:
         if not self._turns:
             raise UsageError("the dialog: expected a message besides the system message, got none; add a user message")
-        return [{"role": role, "content": _unwrap_text(_results_first(blocks))} for role, blocks in self._turns]
+        opening = [{"role": "user", "content": OPENING}] if self._turns[0][0] == "assistant" else []
+        turns = [{"role": role, "content": _unwrap_text(_results_first(blocks))} for role, blocks in self._turns]
+        return [*opening, *turns]
 
     @property
     def uses_computer(self) -> bool:

@@ -254,6 +254,8 @@ def _keys(part: FunctionCall | FunctionResult) -> list[tuple[str, str]]:
     return [(shared, part.id), (shared, ""), ("", part.id)] if part.id else [(shared, "")]
 
 
+# The user's turn before a dialog that the assistant begins: services refuse a dialog whose first turn is not a user's.
+OPENING = "(The conversation begins.)"
 _DECODER = json.JSONDecoder(strict=False)
 
 

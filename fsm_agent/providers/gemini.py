@@ -42,6 +42,7 @@ from fsm_agent.providers.codec import (
 )
 from fsm_agent.providers.content import (
     MEDIA,
+    OPENING,
     announced,
     arguments_object,
     check_visible,
@@ -244,7 +245,9 @@ class _DialogInContents:
     @property
     def contents(self) -> list[dict[str, Any]]:
         """The turns."""
-        return [*self._contents, *self._end_of_round()]
+        is_opened = not self._contents or self._contents[0]["role"] == "user"
+        opening = [] if is_opened else [{"role": "user", "parts": [{"text": OPENING}]}]
+        return [*opening, *self._contents, *self._end_of_round()]
 
     def _end_of_round(self) -> list[dict[str, Any]]:
         return [{"role": "user", "parts": self._beside}] if self._beside else []

@@ -318,3 +318,12 @@ def test_a_picture_beside_words_is_none_of_their_business() -> None:
     reply = whole(CHAT, completion(content="Here.", images=[PICTURE]))
     assert reply.message.parts == (Text("Here."),)
     assert not any(isinstance(part, Reasoning) for part in reply.message.parts)
+
+
+def test_the_user_opens_a_dialog_that_the_assistant_begins() -> None:
+    greeting, question = Message.of("assistant", "Good day."), Message.of("user", "Who are you?")
+    request = Request(messages=[Message.of("system", "Be kind."), greeting, question])
+    for codec, key, role in ((ANTHROPIC, "messages", "assistant"), (GEMINI, "contents", "model")):
+        turns = json.loads(codec.encode(request, model="m", profile=Profile(), stream=False))[key]
+        assert [turn["role"] for turn in turns] == ["user", role, "user"]
+        assert "Good day." in json.dumps(turns[1])

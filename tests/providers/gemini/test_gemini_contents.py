@@ -19,9 +19,10 @@ UNSIGNED = base64.b64encode(b"skip_thought_signature_validator").decode()
 
 
 def contents(*messages: Message) -> list[Any]:
-    said: list[Any] = json.loads(
-        CODEC.encode(Request(messages=messages), model="m1", profile=GeminiProfile(), stream=False)
-    )["contents"]
+    """What stands for the messages in a dialog that the user has begun."""
+    request = Request(messages=[USER, *messages])
+    body = json.loads(CODEC.encode(request, model="m1", profile=GeminiProfile(), stream=False))
+    said: list[Any] = body["contents"][1:]
     return said
 
 
