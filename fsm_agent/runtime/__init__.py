@@ -1,6 +1,6 @@
 """Drive processes: the two drivers, and the activities that perform effects.
 
-The sync and the asyncio driver share one loop, which `driver` explains.  The transition table of a process decides what
+The sync and asyncio drivers share one loop, which `driver` explains.  The process's transition table decides what
 happens next.
 """
 

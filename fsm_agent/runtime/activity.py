@@ -27,17 +27,17 @@ MAX_BACKLOG = 64  # how many events of a stream may wait in the inbox before the
 class Activity:
     """An effect that is being performed.
 
-    If it streams, `perform` returns an async generator that yields events, and the outcome last.  An outcome of None
-    means that this driver cannot answer.
+    If the effect streams, `perform` returns an async generator that yields events and then the outcome.  An outcome of
+    None means that this driver cannot answer the effect.
 
     Attributes:
-        key: The key of the effect in the driven process; ``effect.key`` is the key in its own process.
-        process: The process that owns the effect, which may be nested.
+        key: The effect's key in the driven process; ``effect.key`` is its key in the process that owns it.
+        process: The process that owns the effect; it may be nested.
         path: The path of that process; "" for the driven process itself.
         environment: The environment of that process.
-        handle: The thread or task that performs the effect; None for the driver's own.
-        stream: The generator of its events, if they are streamed in the driver's own task.
-        is_dropped: True if its outcome is no longer wanted.
+        handle: The thread or task that performs the effect; None if the driver's own does.
+        stream: The generator that yields the events, if the driver's own task performs a streamed effect.
+        is_dropped: True if the outcome is no longer wanted.
         place: Where the user's plain code runs.  Code in threads counts against `Environment.threads`.
     """
 
@@ -78,14 +78,14 @@ class Activity:
         return ()
 
     def begin(self) -> None:
-        """Prepare to start, just before `perform`."""
+        """Prepare to start.  Called just before `perform`."""
 
     def at_once(self) -> Any:
-        """Return the outcome if it takes no time, or None."""
+        """Return the outcome if the effect takes no time, or None."""
         raise NotImplementedError(f"{type(self).__name__} is not instant")
 
     def perform(self) -> Coroutine[Any, Any, Any] | AsyncGenerator[Any]:
-        """Perform the effect in an event loop, and return the outcome.  At `Place.HERE` it never waits.
+        """Perform the effect in an event loop, and return the outcome.  At `Place.HERE`, this never waits.
 
         Raises:
             UsageError: If no activity is registered for this kind of effect.
@@ -105,7 +105,7 @@ class Activity:
         return (arrived,)
 
     def finish(self, outcome: Any) -> Sequence[Event]:
-        """Pass the outcome to the process, and return the events of its step if there is a listener."""
+        """Pass the outcome to the process, and return the events from the resulting step if there is a listener."""
         return self.driver.step(self.key, outcome)
 
     def leave_open(self) -> None:
@@ -131,12 +131,12 @@ class Activity:
 
     @property
     def own_key(self) -> str:
-        """The key for outcomes that answer no effect of the process, such as an expiry."""
+        """The key for outcomes that do not answer one of the process's effects, such as an expiry."""
         return f"{self.path}{SEPARATOR}" if self.path else ""
 
 
 class UserCodeActivity(Activity):
-    """A running function or check of the user.  Plain functions cannot be interrupted.
+    """One of the user's functions or checks while it runs.  Plain functions cannot be interrupted.
 
     Attributes:
         ended: The outcome, as soon as there is one.
@@ -150,7 +150,7 @@ class UserCodeActivity(Activity):
     is_cancelled = False
 
     def stop_if_cancelled(self) -> None:
-        """Raise `Aborted` once the outcome is no longer wanted: an exception then says nothing about the code."""
+        """Raise `Aborted` if the outcome is no longer wanted, since an exception then says nothing about the code."""
         if self.is_cancelled:
             raise Aborted
 
@@ -163,7 +163,7 @@ class UserCodeActivity(Activity):
 
 
 class Owners:
-    """The processes that own the effects of the driven process, and the environments that perform the effects."""
+    """Finds, for each effect of the driven process, the process that owns it and the environment that performs it."""
 
     def __init__(self, process: Process, environment: Environment) -> None:
         self._process = process
@@ -185,9 +185,9 @@ class Owners:
         activity.assign(self._last, self._last_environment)
 
     def _environment_of(self, environments: tuple[Environment, ...]) -> Environment:
-        """Return the innermost of these environments, but with the driver's clock.
+        """Return the innermost of these environments, with the driver's clock.
 
-        If it has no approver, it gets that of the nearest environment around it.
+        If it has no approver, it gets the approver of the nearest enclosing environment that has one.
         """
         # All use one clock, because the driver compares all deadlines with its own.
         around = self._environment
@@ -228,7 +228,7 @@ async def perform(activity: Activity) -> Any:
 
 
 def raise_own_cancellation(error: asyncio.CancelledError) -> None:
-    """Raise the error if this task itself was cancelled, not only something that it awaited."""
+    """Raise the error if this task itself was cancelled, rather than only something that it awaited."""
     with suppress(RuntimeError):  # no loop runs here
         if (task := asyncio.current_task()) and task.cancelling():
             raise error

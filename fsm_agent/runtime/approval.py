@@ -1,7 +1,7 @@
-"""The approver and the check: the user's code that approves function calls and judges answers.
+"""Activities for the approver and the check, the user's code that approves function calls and judges answers.
 
 An exception from an approver ends the driver.  A check refuses the answer by raising `Retry`; any other exception makes
-the call fail.  Once a check is cancelled, its exceptions are ignored.
+the call fail.  Exceptions from a cancelled check are ignored.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class AskActivity(Activity):
         raise NotImplementedError
 
     def outcome_of(self, answer: Any) -> Outcome | None:
-        """Return the outcome for an answer, or None if the question stays open.
+        """Return the outcome for the function's answer, or None if the question stays open.
 
         Raises:
             UsageError: If the function returned something that is not an answer.
@@ -70,7 +70,7 @@ class AskActivity(Activity):
 
 @activity_of(AskApproval)
 class ApprovalActivity(AskActivity):
-    """A request for approval.  Only one is active at a time, because a denial may settle the next call."""
+    """A request for approval.  Only one is active at a time, because denying one call may settle the next."""
 
     is_exclusive = True
 

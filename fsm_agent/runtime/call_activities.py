@@ -1,7 +1,7 @@
-"""The activities of an agent call.
+"""The activities that perform an agent call's effects.
 
-Those of `AskApproval` and `CheckOutput` are in `fsm_agent.runtime.approval`, that of `RunFunction` is in
-`fsm_agent.runtime.run_function`.
+The activities for `AskApproval` and `CheckOutput` are in `fsm_agent.runtime.approval`, and the activity for
+`RunFunction` is in `fsm_agent.runtime.run_function`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def ask_model(effect: CallModel, environment: Environment, timeout_s: floa
 
 
 def partial_outputs(call: AgentCall) -> PartialOutputs | None:
-    """Return a function that makes `PartialOutput`s from the deltas of the next reply, or None if there are none."""
+    """Return a function that makes `PartialOutput`s from the next reply's deltas, or None if it cannot have any."""
     arriving = arriving_output(call.record, call.prompt)
     if arriving is None:
         return None
@@ -95,7 +95,7 @@ async def stream_model(
 ) -> AsyncGenerator[Delta | Replied | ModelFailed]:
     """Send the request, and yield the deltas of the reply and then the outcome.
 
-    ``message`` is the index that the reply will have in the dialog.  The ids of its function calls contain it.
+    ``message`` is the index that the reply will have in the dialog, which is part of its function calls' ids.
     """
     reply: Reply | None = None
     calls = _Calls(message)
@@ -114,7 +114,10 @@ async def stream_model(
 
 
 class _Calls:
-    """The function calls of an arriving reply.  Their ids contain the index that the reply's message will have."""
+    """Collects the function calls in an arriving reply.
+
+    Their ids contain the index that the reply's message will have.
+    """
 
     def __init__(self, message: int) -> None:
         self._message = message
@@ -122,7 +125,7 @@ class _Calls:
         self._texts: dict[int, list[str]] = {}
 
     def identified(self, delta: Delta) -> Delta:
-        """Return a delta with the id that its call has in the message, and with the whole call once it is complete."""
+        """Return a delta with its call's id in the message, and with the whole call once that is complete."""
         id = f"{self._message}.{delta.index}"  # type: ignore[union-attr]
         match delta:
             case FunctionCallStarted():
@@ -166,9 +169,9 @@ def _reply_outcome(effect: CallModel, reply: Any, method: str, environment: Envi
 
 
 def transport_failure(error: Exception) -> ProviderError | None:
-    """Return a client's exception as a `ProviderError`, or None for a bug, which another attempt would not fix.
+    """Convert a client's exception to a `ProviderError`.  Return None for a bug, which another attempt would not fix.
 
-    A custom client may raise errors from its library: `OSError` or `httpx.TransportError`.  Both count as retryable.
+    A custom client may raise its library's errors, `OSError` or `httpx.TransportError`, which both count as retryable.
     """
     if isinstance(error, ProviderError):
         return error
@@ -213,7 +216,7 @@ class BeginActivity(Activity):
 class ModelActivity(Activity):
     """A request to the model.
 
-    A client that respects its timeout, ``allowed_s``, raises an error that says what took too long.  If the client does
+    A client that respects its timeout, ``allowed_s``, raises an error that says what took too long.  If a client does
     not, the driver drops the request.
     """
 
@@ -252,7 +255,7 @@ class ModelActivity(Activity):
         return (arrived,) if partial is None else (arrived, partial)
 
     def _environment_for_request(self) -> Environment:
-        """Return the environment; if the client is a user's program, it is bound to the context of the call."""
+        """Return the environment.  If its client is a user's program, the program is bound to the call's context."""
         if self.effect.is_priced:
             self.environment.price_list.check()
         bind = getattr(self.environment.client, "bound_to", None)
@@ -338,8 +341,8 @@ class SummaryActivity(ModelActivity):
 class SleepActivity(Activity):
     """A wait until ``until_s``.
 
-    If the wait exceeds the recorder's patience, it is not started, and the run rests.  A wait ends at the earliest
-    deadline of the driven process, and starts again if that deadline belongs to another process.
+    If the wait would exceed the recorder's patience, it is not started, and the run rests.  A wait ends at the driven
+    process's earliest deadline, and starts again if that deadline belongs to another process.
     """
 
     is_sleep = True
@@ -385,7 +388,7 @@ class StartActivity(Activity):
 
 @activity_of(Reconcile)
 class ReconcileActivity(AskActivity):
-    """Finds out what became of a function, by calling its `Policy.reconcile`."""
+    """Finds out whether a function ran, and with what outcome, by calling its `Policy.reconcile`."""
 
     def user_function(self) -> Any:
         return self.effect.function.reconcile
@@ -403,7 +406,7 @@ class ReconcileActivity(AskActivity):
 
 
 def time_left(call: AgentCall, environment: Environment) -> float | None:
-    """Return the seconds until the deadline of a call, or None if it has no deadline."""
+    """Return the seconds until a call's deadline, or None if the call has no deadline."""
     r = call.record
     if r.limits.deadline_s is None or r.deadline_s is None:
         return None
@@ -411,9 +414,9 @@ def time_left(call: AgentCall, environment: Environment) -> float | None:
 
 
 def log_problem(call: AgentCall) -> None:
-    """Log the exception that the parser raised for the latest reply, and drop its traceback.
+    """Log the exception that the parser raised on the latest reply, and drop its traceback.
 
-    A `ValueError` means that the parser refused the answer, and is logged at DEBUG.  Other exceptions are logged at
+    A `ValueError` means that the parser refused the answer, so it is logged at DEBUG.  Other exceptions are logged at
     WARNING.
     """
     problem = call.problem

@@ -1,4 +1,4 @@
-"""The spans of one drive: one for each process, each step of a flow, and each effect.
+"""The spans of one drive: one for each process, each step in a flow, and each effect.
 
     invoke_agent shop                    the driven process
       chat gpt-5-mini                    its effects
@@ -43,7 +43,7 @@ _LOOKED_BACK = 64  # how many steps are searched for the time at which a questio
 
 
 class Begun(msgspec.Struct):
-    """The span of a process that has begun but has no driver yet."""
+    """The span of a process that has begun but does not have a driver yet."""
 
     span: Span
     since_s: float
@@ -55,9 +55,10 @@ class _Origin(msgspec.Struct):
 
 
 class Place:
-    """A process in the drive, its span, and the span of its state if it is a flow.
+    """A process in the drive, with its span and, if it is a flow, the span of its current state.
 
-    The group of a state's members has no span.  ``facts`` are the attributes that the span and its metrics share.
+    The group that holds a state's members has no span.  ``facts`` are the attributes that the span and its metrics
+    share.
     """
 
     def __init__(self, process: Any, span: Span | None, inside: Context, facts: Facts, since_s: float) -> None:
@@ -83,15 +84,15 @@ class EffectSpan:
         self._since_s = time.perf_counter()
 
     def enter(self) -> Any:
-        """Make this the current span of the running code, and return a token."""
+        """Make this the running code's current span, and return a token."""
         return contexts.attach(self._here)
 
     def leave(self, token: Any) -> None:
-        """Undo `enter`, in the same context."""
+        """Undo `enter`.  Call this in the same context."""
         contexts.detach(token)
 
     def end(self, outcome: Any, /) -> None:
-        """Record the end of the effect.  Call it once, from any thread.
+        """Record the effect's outcome.  Callers may do this from any thread, but only once.
 
         ``outcome`` may also be None, an exception, `ABANDONED` or `TIMED_OUT`.
         """
@@ -103,7 +104,7 @@ class EffectSpan:
 
 
 class AnswerSpan:
-    """The span of a question that someone else has answered, beginning when the question was asked."""
+    """The span of a question that someone outside this drive has answered.  It begins when the question was asked."""
 
     def __init__(self, span: Span) -> None:
         self._span = span
@@ -145,7 +146,7 @@ class SpanProbe:
         self.retries = meter.create_counter(names.RETRIES, "{retry}", "What was tried again.")
 
     def creating(self, process: Process, name: str) -> str:
-        """Return the W3C traceparent for the header of a run that is about to be stored, or "".
+        """Return the W3C traceparent for the header of a run that is about to be stored, or "" if nothing is traced.
 
         ``name`` is the name of the agent or flow.
         """
@@ -156,11 +157,11 @@ class SpanProbe:
         return traceparent_of(begun.span)
 
     def here(self) -> str:
-        """Return the W3C traceparent of the current code, for a run that others will drive."""
+        """Return the W3C traceparent of the running code, for a run that others will drive."""
         return traceparent_of(trace.get_current_span())
 
     def drive(self, driver: Driver) -> DriveSpans | None:
-        """Return the spans of a drive that begins, or None if nothing records them."""
+        """Return the spans for a new drive, or None if nothing records them."""
         process: Any = driver.process
         if process.record.ending is not None:
             return None
@@ -174,7 +175,7 @@ class SpanProbe:
     # For the spans of a drive
 
     def begin(self, process: Any, name: str, before: SpanContext | None) -> Begun:
-        """Begin the span of a driven process.  ``before`` is the span of its earlier drives."""
+        """Begin a driven process's span.  ``before`` is its span in earlier drives."""
         parent, links = parent_and_links(before)
         return Begun(self.start(process, name, parent, {}, links), time.perf_counter())
 
@@ -189,8 +190,8 @@ class SpanProbe:
     def measure(self, facts: Facts, found: Facts, error: str, duration_s: float) -> None:
         """Record the metrics of an operation that has ended.
 
-        ``facts`` are the attributes known at its beginning, ``found`` are those of its outcome, and ``error`` is the
-        type of its error or "".
+        ``facts`` are the attributes known when it began, ``found`` are the attributes of its outcome, and ``error`` is
+        the type of its error, or "".
         """
         if names.OPERATION not in facts:
             return
@@ -256,7 +257,7 @@ class DriveSpans:
         return EffectSpan(self._of, activity, span, facts)
 
     def _place(self, path: str, activity: Activity | None = None) -> Place:
-        """Return the place at a path, and begin the spans of new processes on it."""
+        """Return the place at a path, and begin the spans of any new processes along the path."""
         if (known := self._places.get(path)) is not None:
             return known
         path_around, _, name = path.rpartition(SEPARATOR)
@@ -275,7 +276,7 @@ class DriveSpans:
     # Answers
 
     def answering(self, key: str, outcome: Any) -> AnswerSpan | None:
-        """Begin the span of a posted outcome that the process is about to take, or return None."""
+        """Begin the span for a posted outcome that the process is about to take, or return None if it gets no span."""
         path, _, own = key.rpartition(SEPARATOR)
         process = self._driver.process.owner(key).process if path else self._driver.process
         name = question_name(own, process)
@@ -385,7 +386,7 @@ class DriveSpans:
 
 
 def context_of(traceparent: str) -> SpanContext:
-    """Return the span context of a traceparent.  For "", the context is invalid."""
+    """Return the span context for a traceparent.  For "", the context is invalid."""
     return trace.get_current_span(_W3C.extract({"traceparent": traceparent}, Context())).get_span_context()
 
 
@@ -397,9 +398,9 @@ def traceparent_of(span: Span) -> str:
 
 
 def parent_and_links(before: SpanContext | None) -> tuple[Context | None, Sequence[Link]]:
-    """Return the parent and the links of a drive's span.  A parent of None means the active span.
+    """Return the parent and the links for a drive's span.  A parent of None means the active span.
 
-    ``before`` is where the process began or was driven before, or None if it begins now.
+    ``before`` is the span in which the process began or was last driven, or None if it begins now.
     """
     if before is None:
         return None, ()
@@ -423,7 +424,7 @@ def _failure(process: Any) -> str:
 
 
 def _asked_at_s(steps: Sequence[Stepped], prefix: str) -> float:
-    """Return the Unix time of the step that asked a question; the steps after it answered similar questions."""
+    """Return the Unix time of the step that asked a question.  Each later step answered a question of the same kind."""
     at_s = math.inf
     for step in reversed(steps[-_LOOKED_BACK:]):
         at_s = step.at_s

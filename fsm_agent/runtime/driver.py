@@ -1,9 +1,9 @@
-"""The loop that drives a process.  The sync and the asyncio driver share it, and each adds its own way of waiting.
+"""The loop that drives a process.  The sync and asyncio drivers share it; each adds its own way of waiting.
 
 Theory of operation
 ===================
 
-`Driver.events` reads the effects that the process waits for, starts new effects, drops effects that are gone, takes one
+`Driver.events` reads the effects that the process waits for, starts the new ones, drops those that are gone, takes one
 outcome, and reads again.  It is a generator: it yields the events to report, in order, and None when nothing can be
 done yet.  The driver then waits (`wait`) and resumes the generator.
 
@@ -71,13 +71,13 @@ Item: TypeAlias = tuple[Activity, Event | None, Any]
 
 
 class Driver(ABC):
-    """One drive of one process.
+    """Drives one process until it ends or rests.
 
-    Without a listener, no events are made.  Only a streamed drive makes events before an outcome, such as the deltas of
-    a reply.  A nested process may have a different environment.
+    If nothing listens, no events are created.  Only a streamed drive reports events that precede an outcome, such as a
+    reply's deltas.  A nested process may have its own environment.
 
     Raises:
-        UsageError: On entering, if the process has a driver already.
+        UsageError: If the process already has a driver when this one is entered.
     """
 
     _limit: Deadline | Activity | None = None  # the limit of the current wait
@@ -133,11 +133,11 @@ class Driver(ABC):
 
     @abstractmethod
     def wake(self) -> None:
-        """Wake the driver from any thread, and interrupt an activity in its own task."""
+        """Wake the driver from any thread, and interrupt any activity that runs in the driver's own task."""
 
     @abstractmethod
     def wake_for_post(self) -> None:
-        """Wake the driver from any thread for a post, without interrupting an activity."""
+        """Wake the driver for a post, from any thread, without interrupting an activity."""
 
     @abstractmethod
     def start(self, activity: Activity) -> None:
@@ -145,21 +145,21 @@ class Driver(ABC):
 
     @abstractmethod
     def ring(self) -> None:
-        """End the driver's wait for the inbox.  Called in the event loop of the activities."""
+        """End the driver's wait for the inbox.  Called in the activities' event loop."""
 
     @abstractmethod
     def report(self, key: str, event: Event) -> None:
         """Put an event from an activity into the inbox, from any thread."""
 
     def begin_measured(self, activity: Activity, begin: Callable[[], T]) -> T:
-        """Begin the work of an activity in the context in which it is measured, which its tasks inherit."""
+        """Begin an activity's work in the context that measures it, which its tasks inherit."""
         if self.probe is None:
             return begin()
         with self.probe.inside(activity):
             return begin()
 
     def put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
-        """Put an item into the inbox.  Called in the event loop of the activity."""
+        """Put an item into the inbox.  Called in the activity's event loop."""
         if self.probe is not None and event is None:
             self.probe.end(activity, ended)
         self.inbox.append((activity, event, ended))
@@ -183,9 +183,10 @@ class Driver(ABC):
             self.probe = probes.measured(self)
 
     def ends_elsewhere(self, end: Callable[[], object]) -> bool:
-        """Return True if the generator is being garbage-collected, so that another thread ends the drive.
+        """Return whether the generator is being garbage-collected, in which case another thread ends the drive.
 
-        The collector may run at any point under any lock, such as the store's, and ending a drive takes locks.
+        The collector may run at any point while its thread holds a lock, such as the store's, and ending a drive takes
+        locks.
         """
         if not is_collecting() or sys.is_finalizing():
             return False
@@ -241,9 +242,9 @@ class Driver(ABC):
             self._wake_next()
 
     def _is_to_ask(self, is_late: bool) -> bool:
-        """Return whether to write before the wait, because there are new questions or the deadline has passed.
+        """Return whether to write before waiting, because there are new questions or the deadline has passed.
 
-        An answer in time counts, even if this driver has not seen it yet.
+        An answer that arrived in time counts, even if this driver has not seen it yet.
         """
         assert self.recorder is not None
         if is_late:
@@ -263,7 +264,10 @@ class Driver(ABC):
             yield from self._record_first()
 
     def _catch_up(self) -> Generator[Event | None, None, None]:
-        """Take the outcomes that have arrived, then write them together.  After a request to end, take none."""
+        """Take the outcomes that have arrived, then write them together.
+
+        After a request to end the process, take none.
+        """
         is_ending = self.process.end_request is not None
         if self.inbox and not is_ending:
             self._unreported += self._take(*self.inbox.popleft())
@@ -286,9 +290,9 @@ class Driver(ABC):
         return bool(self.waiting) and self.waiting[0].is_instant
 
     def _take_post(self, post: PostedOutcome) -> Iterable[Event]:
-        """Advance the process by a posted outcome, or refuse the post if it does not fit.
+        """Advance the process with a posted outcome, or refuse the post if it does not fit.
 
-        If a guard or an action raises an exception, the drive ends, and the post stays for a later driver.
+        If a guard or an action raises an exception, the drive ends and the post is left for a later driver.
         """
         assert self.recorder is not None
         self._asked.discard(post.key)  # if it is refused, the question is asked again
@@ -312,7 +316,10 @@ class Driver(ABC):
         return steps
 
     def _keep_for_function(self, post: PostedOutcome) -> bool:
-        """Return whether a post is for a run that a function has begun; if so, keep it and run the function again."""
+        """Return whether a post is for a run that a function has begun.
+
+        If so, keep the post and run the function again.
+        """
         assert self.posts_inside is not None
         function = self.posts_inside.keep(post, self.process.effects)
         if function in self._unanswered:
@@ -321,7 +328,7 @@ class Driver(ABC):
         return function is not None
 
     def _reconcile(self) -> bool:
-        """Read all effects, queue new ones and drop those that are gone; return False if there are none."""
+        """Read all effects, queue the new ones and drop those that are gone.  Return False if there are no effects."""
         process, active = self.process, self.active
         effects = process.effects
         if active:
@@ -342,7 +349,7 @@ class Driver(ABC):
         return True
 
     def _follow(self, change: Change) -> None:
-        """Apply a `Change` to the effects, in time that does not depend on the number of other effects."""
+        """Apply a `Change` to the effects.  The time this takes does not depend on how many other effects there are."""
         if change.has_moved_deadline:
             self._deadline = self.process.deadline
         for key in change.gone:
@@ -352,7 +359,7 @@ class Driver(ABC):
         self.is_timed = self._deadline is not None or self._has_timeouts or self._sleeps != []
 
     def _withdraw(self, key: str) -> None:
-        """Drop an effect that is gone, whether its activity was started or not."""
+        """Drop an effect that is gone, whether or not its activity has started."""
         self._open.pop(key, None)
         if key in self.active:
             self.drop(key)
@@ -389,7 +396,7 @@ class Driver(ABC):
         self.waiting.append(activity)
 
     def _can_join(self) -> bool:
-        """Return whether a waiting activity may join the active ones, and move it to the front of the queue."""
+        """Return whether a waiting activity may join the active ones.  If so, move it to the front of the queue."""
         waiting = self.waiting
         for index, activity in enumerate(waiting):
             if self._may_join(activity):
@@ -437,7 +444,7 @@ class Driver(ABC):
             self._start(activity)
 
     def _take_next(self, is_late: bool) -> Iterable[Event]:
-        """Take the first item from the inbox.  After the deadline, expire instead unless an outcome has arrived."""
+        """Take the first item from the inbox.  After the deadline, expire instead, unless an outcome has arrived."""
         if is_late and all(event is not None for _, event, _ in list(self.inbox)):  # a copy: threads append to it
             returned = next((one for one in self.active.values() if one.returned_outcome() is not None), None)
             if returned is None:
@@ -448,7 +455,7 @@ class Driver(ABC):
         return self._take(*self.inbox.popleft())
 
     def _take(self, activity: Activity, event: Event | None, ended: Any) -> Iterable[Event]:
-        """Take an item from the inbox, and return its events; none if the activity was dropped."""
+        """Process an item from the inbox, and return its events.  There are none if the activity was dropped."""
         if activity.is_dropped:
             return ()
         if event is not None:
@@ -478,7 +485,7 @@ class Driver(ABC):
         return ()
 
     def step(self, key: str, outcome: Any) -> Sequence[Event]:
-        """Advance the process by an outcome, and return the events of the step if there is a listener."""
+        """Advance the process with an outcome, and return the resulting events if there is a listener."""
         if self.recorder is not None and self.recorder.redact is not None:
             outcome = self.recorder.redact(outcome)
         return self._advance(key, outcome)
@@ -522,13 +529,13 @@ class Driver(ABC):
         self.leave(self.active.pop(key))
 
     def leave(self, activity: Activity) -> None:
-        """Abandon an activity.  It is cancelled, and may take a while to end."""
+        """Abandon an activity.  It is cancelled, but may take a while to end."""
         activity.abandon()
         if activity.handle is not None:
             self.left_behind.append(activity.handle)
 
     def patience_s(self) -> float | None:
-        """Return the longest wait in seconds, or None for no limit."""
+        """Return how long the driver may wait, in seconds, or None if there is no limit."""
         if not self.is_timed:
             return None
         while self._sleeps and self._sleeps[0][1] in self._withdrawn:
@@ -565,19 +572,19 @@ class Driver(ABC):
         return None if self._deadline is None else self._deadline.at_s
 
     def ends_with_deadline(self, activity: Activity) -> bool:
-        """Return whether the deadline is the only limit, and ends the activity's process."""
+        """Return whether the deadline is the only limit on the wait and ends the activity's process."""
         if self._deadline is None or self._has_timeouts or self._sleeps:
             return False
         path = self._deadline.key.rpartition(SEPARATOR)[0]
         return not path or activity.key.startswith(f"{path}{SEPARATOR}")
 
     def reread(self) -> None:
-        """Read the effects again even if no step was taken."""
+        """Make the loop read the effects again even if no step was taken."""
         self._record = None
 
     @property
     def is_late(self) -> bool:
-        """True once the deadline has passed: by the clock, or because the driver has waited for it."""
+        """True once the deadline has passed, either by the clock or because the driver has waited until then."""
         deadline = self._deadline
         return deadline is not None and (deadline == self._reached_deadline or self._time_left(deadline.at_s) == 0.0)
 
@@ -585,7 +592,7 @@ class Driver(ABC):
         return max(0.0, until_s - self.environment.clock.now())
 
     def _check_timeout(self, activity: Activity) -> None:
-        """Put a timeout into the inbox if the activity has exceeded its limit, since the driver might never wait."""
+        """Put a timeout into the inbox if the activity has exceeded its limit, because the driver might never wait."""
         limit_s = activity.timeout_s
         if limit_s is not None and time.monotonic() >= activity.since_s + limit_s:
             self.inbox.append((activity, None, TIMED_OUT))
@@ -603,7 +610,7 @@ class Driver(ABC):
         return any(effect.key == activity.key for effect in self.process.effects)
 
     def keep_results(self) -> None:
-        """Take the results that functions have returned, so that these functions do not run again."""
+        """Take the results that functions have already returned, so that these functions are not run again."""
         for activity in [*self.active.values()]:  # a copy, because a step may drop others
             if (outcome := activity.returned_outcome()) is not None and self._is_wanted(activity):
                 self.step(activity.key, outcome)
@@ -611,7 +618,7 @@ class Driver(ABC):
         self.inbox.clear()
 
     def keep_and_give_back(self, raised: object) -> None:
-        """Keep the results that have arrived, write the last entries, and give the run back so that it is due at once.
+        """Keep the results that have arrived, write the last entries, and release the run so that it is due at once.
 
         Raises:
             Exception: If this fails, and no other exception ended the drive.

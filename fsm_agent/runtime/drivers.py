@@ -1,4 +1,4 @@
-"""The sync and the asyncio driver, and the functions that drive a process with them."""
+"""The sync and asyncio drivers, and the functions that drive a process with them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _left: set[asyncio.Task[Any]] = set()  # cancelled tasks that have not ended; th
 
 
 class AsyncDriver(Driver):
-    """The asyncio driver.  Activities run in tasks.  A lone activity may run in the driver's own task."""
+    """The asyncio driver.  Activities run in tasks, except that a lone activity may run in the driver's own task."""
 
     _loop: asyncio.AbstractEventLoop  # in which it drives
     _bell: asyncio.Future[None] | None = None  # ends the driver's wait
@@ -150,12 +150,12 @@ class AsyncDriver(Driver):
         return None
 
     def _begin_again(self, alone: Activity) -> None:
-        """Drop an interrupted activity; it starts again if the process still waits for its effect."""
+        """Drop an interrupted activity.  It is started again if the process still waits for its effect."""
         self._record = None
         self.drop(alone.key)
 
     def _report_alone(self, alone: Activity, arrived: Event) -> Event | None:
-        """Return the first of the events to report when one arrives; the others go into the inbox."""
+        """Return the first event to report for one that has arrived, and put the others into the inbox."""
         if self.process.end_request is not None:
             return None
         events = alone.events_of(arrived)
@@ -221,7 +221,7 @@ class AsyncDriver(Driver):
 
 
 def _next_of(alone: Activity) -> Awaitable[Any]:
-    """Return an awaitable for an activity's outcome, or for its stream's next item."""
+    """Return an awaitable for an activity's outcome or, if it streams, for the next item."""
     if alone.stream is None:
         work: Any = alone.perform()
         if not isinstance(work, AsyncGeneratorType):
@@ -231,9 +231,9 @@ def _next_of(alone: Activity) -> Awaitable[Any]:
 
 
 async def _next_inside(alone: Activity, probe: MeasuredDrive) -> Any:
-    """Return the result of `_next_of`, while the activity's measurement is the current one.
+    """Return the result of `_next_of`, awaited while the activity's measurement is the current one.
 
-    A stream yields between two calls, so its consumer never sees that measurement.
+    A stream yields its items between two calls, so the consumer never runs inside that measurement.
     """
     try:
         with probe.inside(alone):
@@ -244,10 +244,10 @@ async def _next_inside(alone: Activity, probe: MeasuredDrive) -> Any:
 
 
 def _one_cancellation() -> AbstractContextManager[Any]:
-    """Return a context that protects a cleanup from repeated cancellations by anyio.
+    """Return a context manager that protects a cleanup from repeated cancellations by anyio.
 
-    asyncio cancels a task once.  A cancel scope of anyio, which Starlette and FastAPI put around each response, cancels
-    the task again at each await, so that a run could not be given back.
+    asyncio cancels a task once.  anyio's cancel scopes, which Starlette and FastAPI put around each response, cancel
+    the task again at each await, so a run could not be released.
     """
     if "anyio" not in sys.modules:  # then no scope of anyio can exist
         return nullcontext()
@@ -283,8 +283,8 @@ class SyncDriver(Driver):
 
     Args:
         is_shared: True if code other than the caller may cancel the process.
-        may_rest: Called if the function around this driver is left behind.  Returns True to leave the process at rest
-            instead of cancelling it.
+        may_rest: Called if the function in which this driver runs is left behind.  Returns True to leave the process at
+            rest instead of cancelling it.
     """
 
     is_sync = True
@@ -384,7 +384,7 @@ class SyncDriver(Driver):
         self.begin_measured(activity, task.start)
 
     def _may_run_here(self, activity: Activity) -> bool:
-        """Return whether the driver's own thread may run a lone activity: plain code that nothing can interrupt."""
+        """Return whether the driver's own thread may run a lone activity: only plain code that nothing interrupts."""
         if activity.place is not Place.THREAD or self.is_timed or not self._may_run_inline:
             return False
         return activity.is_quick or not self._may_be_ended
@@ -430,7 +430,7 @@ def run(
         process: The process, such as an agent call.
         environment: The resources for its effects.
         sink: Receives every event.  With a sink, the model's reply is streamed.
-        recorder: Writes the journal, and gives the run back at the end.
+        recorder: Writes the journal, and releases the run at the end.
         is_shared: True if code other than the caller may cancel the process.
         may_rest: See `SyncDriver`.
 

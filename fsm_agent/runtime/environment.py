@@ -1,4 +1,4 @@
-"""The resources of a call (client, clock, approver, ids, prices, delays), and the protocol of its recorder."""
+"""The resources for a call (client, clock, approver, ids, prices, delays), and the protocol for its recorder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def models_of(client: Any) -> tuple[str, ...]:
-    """Return the names of the models that a client may ask: several for a client with fallbacks."""
+    """Return the names of the models that a client may ask.  A client with fallbacks may ask several."""
     models: tuple[str, ...] | None = getattr(client, "models", None)
     return (str(getattr(client, "name", client)),) if models is None else models
 
@@ -49,13 +49,13 @@ class PostedOutcome(Value, frozen=True):
 
 
 class Recorder(Protocol):
-    """The journal of one drive of one process.
+    """Writes the journal during one drive of a process.
 
     Attributes:
         run: The name of the run.
-        lost: The error if another holder has claimed the run, or None.
-        patience_s: The longest wait in seconds; before a longer wait, the run is given back.  None means no limit.
-        rests_for_people: True to give the run back at once when it waits for a person, so that others see the question.
+        lost: The error to raise because another holder has claimed the run, or None if it has not been lost.
+        patience_s: The longest wait in seconds.  Before a longer wait, the run is released.  None means no limit.
+        rests_for_people: True to release the run as soon as it waits for a person, so that others see the question.
         is_lasting: True if the run outlives the OS process, and so must not use a test's clock.
         is_instant: True if `write` never blocks.
         redact: Returns an outcome without its secrets; None stores outcomes unchanged.
@@ -77,7 +77,7 @@ class Recorder(Protocol):
 
     @property
     def is_behind(self) -> bool:
-        """True if the driver has to write before it continues, or the run was lost."""
+        """True if the driver has to write before it continues, or if the run was lost."""
 
     def flush_now(self) -> None:
         """Make the driver write before it continues, even if it could wait for more entries."""
@@ -89,10 +89,10 @@ class Recorder(Protocol):
         """Undo `attach`."""
 
     def ask(self, questions: Sequence[Question]) -> None:
-        """Show these questions to others from the next write on, while the run is being driven."""
+        """From the next write on, show these questions to others while the run is being driven."""
 
     def mark_taken(self, post: PostedOutcome, error: Exception | None = None) -> None:
-        """Record that a post was taken, or refused with an error, which is logged."""
+        """Record that a post was taken, or that it was refused with an error, which is logged."""
 
     def mark_used(self, posts: Iterable[int]) -> None:
         """Remove the posts with these ids in the next write."""
@@ -104,7 +104,7 @@ class Recorder(Protocol):
         """Post the outcome of a function once its future is done, even though the run has been lost."""
 
     def finish(self, *, is_stopped: bool) -> None:
-        """Give the run back with the next write, unless it was given back already.
+        """Release the run with the next write, unless it has already been released.
 
         Args:
             is_stopped: True if the driver was stopped.  The run is then due at once.
@@ -118,10 +118,13 @@ class Recorder(Protocol):
         """
 
     def submit(self) -> Future[Any] | None:
-        """Begin a write without blocking.  Return a future for `complete_write`, or None if the write is done."""
+        """Begin a write without blocking.
+
+        Return a future to pass to `complete_write`, or None if the write is done.
+        """
 
     def complete_write(self, future: Future[Any]) -> Future[Any] | None:
-        """Take the result of a future from `submit`.  Return another future if there is more to write, or None.
+        """Take the result of a future from `submit`.  Return another future if there is more to write, else None.
 
         Raises:
             StoreError: If the lease was lost, or the store failed.
@@ -129,7 +132,7 @@ class Recorder(Protocol):
 
 
 class PostsInside:
-    """The posts for runs that functions have begun.  Each stays until its run has taken it."""
+    """The posts for runs that functions have begun.  Each post is kept until its run has taken it."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -152,13 +155,13 @@ class PostsInside:
         return [post for post in self._posts if post.key.startswith(f"{function}{SEPARATOR}")]
 
     def remove(self, posts: Collection[PostedOutcome]) -> None:
-        """Remove posts that runs have taken, or will never take."""
+        """Remove posts that runs have taken or will never take."""
         if posts:
             self._posts = [post for post in self._posts if post not in posts]
             self._recorder.mark_used([post.id for post in posts])
 
     def refuse(self) -> None:
-        """Refuse all remaining posts, because the process rests."""
+        """Refuse all remaining posts, because the process is now at rest."""
         for post in self._posts:
             self._recorder.mark_taken(post, OutcomeError(f"no nested run asks {post.key!r} any longer"))
 
@@ -273,18 +276,18 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
     Args:
         client: Sends requests to the model.
         clock: Returns the time and waits.
-        approve: A function, plain or coroutine, that is called with each function call that waits for approval, and
-            with its `Context` if it takes one.  Without an approver, or if it returns None, the call is suspended.
-            Calls with ``has_approver=True``, such as those of an `Agent` with an approver, ask about every function.
-            Other calls ask only about functions that require approval.
+        approve: A plain or coroutine function that is called with each function call that waits for approval and, if it
+            takes one, a `Context`.  Without an approver, or if it returns None, the call is suspended. Calls with
+            ``has_approver=True``, such as those of an `Agent` with an approver, ask about every function. Other calls
+            ask only about functions that require approval.
         backoff: The delay before a retry if the provider specifies none: a `tenacity` wait.  By default
             ``wait_exponential(max=60)``, multiplied by a number from ``random``.
         threads: How many plain functions run at once, each in a thread; if 0, they run one after another.
-        new_id: Returns the id of a new call.
+        new_id: Returns the id for a new call.
         random: Returns a number from 0 to 1, for the jitter of waits.
-        prices: The prices of tokens: a `Price`, or a mapping to prices from the models' names in replies or from the
-            clients' names, with ``"*"`` for all others.  The `Usage` of a reply then includes the cost.  By default,
-            only calls with a budget in dollars have costs, from the known prices.
+        prices: The prices of tokens: a `Price`, or a mapping to prices from model names (as in replies) or client
+            names, with ``"*"`` for all others.  The `Usage` of a reply then includes the cost.  By default, only calls
+            with a budget in dollars have costs, from the known prices.
         results: The pipeline that changes function results before the model sees them.
         name: The name of the agent or flow, for observers.
 
@@ -316,10 +319,10 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def price_list(self) -> PriceList:
-        """The prices of the client's models."""
+        """The prices for the client's models."""
         return PriceList(self.prices, models_of(self.client))
 
     @classmethod
     def of(cls, client: Client, **changes: Any) -> Environment:
-        """Return an environment with this client and its defaults, such as the clock of a test double."""
+        """Return an environment with this client and its defaults, such as a test double's clock."""
         return cls(client=client, **{**getattr(client, "environment_defaults", {}), **changes})

@@ -43,7 +43,7 @@ def is_debugged() -> bool:
 
 
 def log_steps(record: Any, steps: Sequence[Any], outcome: Any, *, is_every: bool) -> None:
-    """Log the steps that an outcome led to: failures and the last round at WARNING, others at DEBUG.
+    """Log the steps that an outcome led to: failures and the last round at WARNING, all others at DEBUG.
 
     ``record`` is the record of the process after the steps.
     """
@@ -57,7 +57,7 @@ def log_steps(record: Any, steps: Sequence[Any], outcome: Any, *, is_every: bool
 
 
 def log_error(level: int, line: str, error: Exception) -> None:
-    """Log an exception from the user's code with its traceback as text."""
+    """Log an exception from the user's code, with its traceback as text."""
     if LOG.isEnabledFor(level):
         file, number, name, _ = LOG.findCaller()
         record = LOG.makeRecord(LOG.name, level, file, number, line, (), None, name)
@@ -66,7 +66,7 @@ def log_error(level: int, line: str, error: Exception) -> None:
 
 
 def words(text: str, at_most: int = MAX_WORDS) -> str:
-    """Return ``text`` for a log line: masked, plain, on one line, and cut to ``at_most`` characters."""
+    """Return ``text`` as it may appear in a log line: masked, plain, on one line, and cut to ``at_most`` characters."""
     line = " ".join(_clean(text, at_most).split())
     return line if len(line) <= at_most else f"{line[: at_most - 1]}…"
 
@@ -142,9 +142,9 @@ _LOG = logging.getLogger("fsm_agent.hooks")
 class LoggingHook:
     """A hook that logs events with `logging`: one line per event, with the details as ``record.fsm_agent``.
 
-    The logger ``fsm_agent`` gets the steps of all calls.  This hook logs one agent, with your own logger and levels.  A
-    line begins with the id of the call; the details also name its run, agent and path.  Likely keys are masked, and no
-    line contains the dialog, arguments or results.  Errors in the hook are logged, not raised.
+    The logger ``fsm_agent`` gets the steps of all calls, whereas this hook logs one agent, with your own logger and
+    levels.  Each line begins with the call's id; the details also name its run, agent and path.  Likely keys are
+    masked, and no line contains the dialog, arguments or results.  Errors in the hook are logged, not raised.
 
     Args:
         logger: The logger, or its name.
@@ -172,13 +172,13 @@ class LoggingHook:
         self._where = Where("")
 
     def of_call(self, where: Where) -> LoggingHook:
-        """Return the hook that logs one call, with its id."""
+        """Return the hook that logs one call under its id."""
         hook = copy(self)
         hook._where = where
         return hook
 
     def on_event(self, event: Event) -> None:
-        """Log an event.  If it comes from a sink, its call is unknown."""
+        """Log an event.  If the hook is used as a sink, the event's call is unknown."""
         try:
             self._log(event, self._where)
         except Exception:

@@ -65,7 +65,7 @@ class Throttle:
         return await following(call)
 
     def _delay_s(self, clock: Clock) -> float:
-        """Take the next turn, and return the seconds until it."""
+        """Reserve the next turn, and return the seconds until it."""
         with self._lock:
             now = begin = clock.now()
             if len(self._begins) == self._begins.maxlen:

@@ -2,10 +2,11 @@
 
 Python cannot end a thread, but the `Abort` of a `ThreadTask` ends its waits for agents, clients and the clock.
 
-`call` and `stream` are for clients and similar code.  The sync driver waits for a `LoopTask`.  The wait ends at once on
-Ctrl-C, or when the function around it is left behind.  The work is then cancelled, which closes its connections.
+`call` and `stream` are for clients and similar code, whereas the sync driver waits for a `LoopTask`.  The wait ends at
+once on Ctrl-C, or when the function that contains it is left behind.  The work is then cancelled, which closes its
+connections.
 
-Code in the thread of a loop must not wait for that loop, so a sync call made there uses another loop.
+Code in a loop's thread must not wait for that loop, so a sync call made there uses another one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ T = TypeVar("T")
 
 
 class Aborted(BaseException):
-    """The result is no longer wanted.
+    """Raised in a wait whose result is no longer wanted.
 
     Like `asyncio.CancelledError`, this is not a failure.  Code that handles failures (retries, fallbacks) must not
     catch it.
@@ -42,11 +43,11 @@ class Aborted(BaseException):
 
 
 class Abort:
-    """A one-time switch that interrupts the waits of the code that runs under it.  Any thread can set it.
+    """A one-time switch that interrupts waits in the code that runs under it.  Any thread can set it.
 
     Attributes:
         is_set: True once the switch is set.
-        is_to_rest: True if interrupted agent calls are left at rest, to be continued later.  If False, they end.
+        is_to_rest: True if interrupted agent calls are left at rest, to be continued later.  If False, they are ended.
     """
 
     def __init__(self) -> None:
@@ -106,7 +107,7 @@ def abort_in_force() -> Abort | None:
 
 Settled: TypeAlias = Callable[[], T]
 
-"""Delivers the result of work; call it once.  It returns the value, or raises the exception and forgets it.
+"""Delivers the result of some work, once: returns the value, or raises the exception and forgets it.
 
 A future would keep the exception in a reference cycle, through the frames of the traceback.  All objects of a call
 would then stay alive until the garbage collector runs.
@@ -116,9 +117,9 @@ IDLE_S = 5.0  # how long a thread waits for its next job
 
 
 class _Worker:
-    """A daemon thread that runs one job after another, and ends after a while without one.
+    """A daemon thread that runs one job after another, and ends when it has been idle for a while.
 
-    Starting a thread takes three times as long as giving a job to an idle one.
+    Starting a thread takes three times as long as handing a job to an idle one.
     """
 
     def __init__(self) -> None:
@@ -149,7 +150,7 @@ at_fork(after_in_child=_idle.clear)  # a fork does not copy threads
 
 
 class ThreadTask(Generic[T]):
-    """A function in a daemon thread.  Its result or exception goes to ``future``."""
+    """A function that runs in a daemon thread.  Its result or exception goes to ``future``."""
 
     def __init__(self, function: Callable[[], T]) -> None:
         self.future: futures.Future[T] = futures.Future()
@@ -181,7 +182,7 @@ def _start(job: Callable[[], object]) -> None:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Run plain code in a daemon thread, which a cancellation leaves behind."""
+    """Run plain code in a daemon thread, which is left behind if the task is cancelled."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[Settled[T]] = loop.create_future()  # with a `ThreadTask`, each call takes a third longer
     abort = Abort()
@@ -246,9 +247,9 @@ class Place(Enum):
     """Where an activity runs the user's plain code, such as a function.
 
     Attributes:
-        HERE: In the caller's thread, with its connections and thread-locals.  Nothing can wake the code there.  The
+        HERE: In the caller's thread, with its connections and thread-locals.  Nothing can wake the code there, so the
             activity's coroutine never waits, and async code runs in the portal's loop.
-        THREAD: In a daemon thread, which a cancellation leaves behind.
+        THREAD: In a daemon thread, which is left behind if the activity is cancelled.
         LOOP: In the thread of the event loop.
     """
 
@@ -261,7 +262,7 @@ class Place(Enum):
         return await in_thread(work) if self is Place.THREAD else work()
 
     def wait_for(self, awaitable: Awaitable[T]) -> Awaitable[T]:
-        """Return an awaitable for the result.  In the caller's thread, it is awaited in the portal's loop."""
+        """Return an awaitable for the result.  For `HERE`, the result is awaited in the portal's loop."""
         return _wait_here(awaitable) if self is Place.HERE else awaitable
 
 
@@ -313,7 +314,7 @@ def start_loop(name: str) -> tuple[threading.Thread, asyncio.AbstractEventLoop]:
 
 
 def _depth() -> int:
-    """Return the number, from 1, of the loop whose thread this is, or 0 in any other thread."""
+    """If this is a loop's thread, return that loop's number, counted from 1; otherwise return 0."""
     here = threading.get_ident()
     return next((depth for depth, (thread, _) in enumerate(_homes, 1) if thread.ident == here), 0)
 
@@ -338,7 +339,7 @@ class LoopTask(Generic[T]):
 
     ``make`` is called in the loop, in a copy of the starter's context.  When the task has ended, ``tell`` is called in
     the loop with the task, or with None if it never began.  The threads share no `Event`, `Condition` or `Future`,
-    because a Ctrl-C inside one could leave its lock taken and block the loop.
+    because a Ctrl-C inside one of these could leave its lock held and block the loop.
     """
 
     def __init__(
@@ -371,7 +372,7 @@ class LoopTask(Generic[T]):
         tell(task)
 
     def cancel(self) -> None:
-        """Cancel the task, from any thread.  If a Ctrl-C prevented its start, it is over at once."""
+        """Cancel the task, from any thread.  If a Ctrl-C prevented it from starting, it ends at once."""
         self.home.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
@@ -391,7 +392,7 @@ class LoopTask(Generic[T]):
         self.home.call_soon_threadsafe(add)
 
     def result(self) -> T:
-        """Return the result of a task that has ended, or raise its exception.  Works once."""
+        """Return the result of a task that has ended, or raise its exception.  This works only once."""
         task, self._task = self._task, None
         assert task is not None
         try:
@@ -432,7 +433,7 @@ def stream(items: AsyncGenerator[T]) -> Generator[T]:
 
 
 def without_waiting(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never waits, without a loop, and return its result."""
+    """Run, without a loop, a coroutine that never waits, and return its result."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -443,7 +444,7 @@ def without_waiting(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def _pump(items: AsyncGenerator[T], arriving: queue.SimpleQueue[Any]) -> None:
-    """Put the items into the queue.  From time to time, wait until the consumer opens a gate."""
+    """Put the items into the queue.  Every so often, wait until the consumer opens a gate."""
     room = AHEAD
     async with aclosing(items):
         async for item in items:
@@ -478,7 +479,7 @@ def _arrivals(task: LoopTask[Any], arriving: queue.SimpleQueue[Any]) -> Generato
 
 
 def arrivals(arriving: queue.SimpleQueue[Any], goes_on: Callable[[], bool]) -> Generator[Any]:
-    """Yield the items that arrive in the queue, except None, while ``goes_on`` returns True.
+    """Yield the items other than None that arrive in the queue, for as long as ``goes_on`` returns True.
 
     Raises:
         Aborted: If the function around the caller was left behind.
@@ -504,7 +505,7 @@ def arrivals(arriving: queue.SimpleQueue[Any], goes_on: Callable[[], bool]) -> G
 
 
 def wait_for_end(tasks: Sequence[LoopTask[Any]], bell: queue.SimpleQueue[Any], within_s: float) -> None:
-    """Wait up to ``within_s`` seconds until cancelled tasks have ended.  A Ctrl-C ends the wait.
+    """Wait up to ``within_s`` seconds for cancelled tasks to end.  A Ctrl-C ends the wait.
 
     ``bell`` receives an item whenever a task ends.
     """

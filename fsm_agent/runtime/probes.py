@@ -52,12 +52,12 @@ def uninstall(probe: SpanProbe) -> None:
 
 
 def traceparent_of(process: Process, name: str) -> str:
-    """Return the traceparent for the header of a run, or "" if nothing is traced."""
+    """Return the traceparent for a run's header, or "" if nothing is traced."""
     return "" if installed is None else _try(installed.creating, process, name) or ""
 
 
 def traceparent_here() -> str:
-    """Return the traceparent for the header of a run that others will drive, or "" if nothing is traced here."""
+    """Return the traceparent for the header of a run that others will drive, or "" if this code is not traced."""
     return "" if installed is None else _try(installed.here) or ""
 
 
@@ -80,7 +80,7 @@ class MeasuredDrive:
 
     @contextmanager
     def inside(self, activity: Activity) -> Iterator[None]:
-        """Make the activity's measurement the current one in the block."""
+        """Make the activity's measurement the current one inside the block."""
         measurement = self._open.get(activity)
         token = None if measurement is None else _try(measurement.enter)
         try:
@@ -97,7 +97,7 @@ class MeasuredDrive:
 
     @contextmanager
     def answering(self, key: str, outcome: Any) -> Iterator[None]:
-        """Measure a posted answer while the block takes or refuses it."""
+        """Measure a posted answer while the code in the block takes or refuses it."""
         measurement = _try(self._probe.answering, key, outcome)
         try:
             yield
@@ -112,7 +112,7 @@ class MeasuredDrive:
         _try(self._probe.stepped, steps)
 
     def close(self, raised: object) -> None:
-        """End all measurements.  Later outcomes, from threads that were left behind, are not measured."""
+        """End all measurements.  Outcomes that arrive later, from threads that were left behind, are not measured."""
         with suppress(KeyError):
             while True:
                 _try(self._open.popitem()[1].end, raised or ABANDONED)
@@ -135,7 +135,7 @@ def _try(call: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _report(call: Any, error: Exception) -> None:
-    """Log a failure of a probe once per kind, because a broken exporter fails at each span.
+    """Log a probe's failure once per kind, because a broken exporter fails on every span.
 
     The text of the exception is left out, because it may quote private data.
     """

@@ -30,7 +30,7 @@ Operation = Literal["read", "grep", "head", "tail", "stats"]
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A text and the offsets of its lines."""
+    """A kept text, with the offsets of its lines."""
 
     name: str
     text: str
@@ -56,13 +56,13 @@ class _Kept:
         return self.text[self.starts[first - 1] : end]
 
     def last_within(self, first: int, last: int, max_chars: int) -> int:
-        """Return the last line, up to ``last``, such that the lines from ``first`` on fit in ``max_chars``."""
+        """Return the last line, up to ``last``, for which the lines from ``first`` on fit in ``max_chars``."""
         if len(self.lines(first, last)) <= max_chars:
             return last
         return max(first, bisect_right(self.starts, self.starts[first - 1] + max_chars) - 1)
 
     def lines_with(self, pattern: str, within: range, most: int) -> dict[int, None]:
-        """Return about ``most`` of the first lines in ``within`` that contain the pattern or a part of it."""
+        """Return roughly the first ``most`` lines in ``within`` that contain the pattern or part of it."""
         hits: dict[int, None] = {}
         offset, end = self.starts[within[0] - 1], self.starts[within[-1] - 1] + len(self.lines(within[-1], within[-1]))
         while len(hits) < most and (offset := self.text.find(pattern, offset, end)) >= 0:
@@ -73,17 +73,18 @@ class _Kept:
 
 
 class ResultCache:
-    """Keeps long results for a while, and lets the model read parts of them.  Thread-safe.
+    """Keeps long results for a while, and lets the model read parts of them.  It is thread-safe.
 
     Pass `cacher` to a `ResultPipeline`, and `function` to the prompt.  A model with the function can read everything in
-    the cache, so use one cache per conversation, or for conversations that may share their knowledge.
+    the cache, so use one cache per conversation, or share one only between conversations that may see each other's
+    results.
 
     Args:
         ttl_s: How long a result is kept, in seconds.
         max_bytes: The maximum number of bytes to keep; the oldest result is dropped first.
         preview_lines: The number of lines that the summary shows.
         max_chars: The maximum length of the function's answers, in characters.
-        now: Returns the time in seconds from any fixed moment.
+        now: Returns the time in seconds since some fixed moment.
 
     Examples:
         >>> @function
@@ -121,7 +122,7 @@ class ResultCache:
         self._count = 0
 
     def cacher(self, name: str, text: str) -> str | None:
-        """Keep a result, and return its summary for the model, or None for a result of `function`."""
+        """Keep a result, and return a summary of it for the model.  Return None for a result from `function`."""
         if name == NAME:
             return None
         kept = _Kept.of(name, text, self._now() + self._ttl_s)
@@ -135,7 +136,7 @@ class ResultCache:
         return f"[{name} returned {note} It begins:]\n{preview}"
 
     def _keep(self, kept: _Kept) -> str | None:
-        """Keep text and return its reference, or None if the text is larger than the whole cache."""
+        """Keep the text and return its reference, or return None if the text is larger than the whole cache."""
         if kept.size_bytes > self._max_bytes:
             return None
         with self._lock:
@@ -256,8 +257,8 @@ class ProcessedResult(NamedTuple):
 
     Attributes:
         text: The text that the model sees.
-        original_tokens: The tokens of the result before the step; by default estimated.
-        processed_tokens: The tokens of ``text``; by default estimated.
+        original_tokens: The number of tokens in the result before the step; by default, an estimate.
+        processed_tokens: The number of tokens in ``text``; by default, an estimate.
 
     Examples:
         >>> def brief(name, text):
@@ -276,17 +277,17 @@ Extractor: TypeAlias = Callable[[str, str, str], Replacement | Awaitable[Replace
 
 
 class PipelineResult(NamedTuple):
-    """A result after the pipeline, with the events that report its changes."""
+    """A result as it leaves the pipeline, with the events that report its changes."""
 
     outcome: Returned
     events: tuple[ResultChanged, ...] = ()
 
 
 class ResultPipeline(Value, frozen=True, kw_only=True):
-    """Three optional steps that change results, in this order.  Error results skip them.
+    """Three optional steps that change function results, in this order.  Error results skip them.
 
-    A step is a plain function or a coroutine function.  It returns the text for the model, a `ProcessedResult` with its
-    own token counts, or None to leave the result unchanged.
+    A step is a plain function or a coroutine function.  It returns the text for the model, a `ProcessedResult` if it
+    counts tokens itself, or None to leave the result unchanged.
 
     Attributes:
         processor: Takes each result.
@@ -354,7 +355,7 @@ class ResultPipeline(Value, frozen=True, kw_only=True):
 
 
 def _check_result(result: Any, kind: str, name: str, text: str) -> ProcessedResult:
-    """Return the result of a step as a `ProcessedResult`, or raise `UsageError`."""
+    """Return a step's result as a `ProcessedResult`, or raise `UsageError` if it has another type."""
     if result is None:
         return ProcessedResult(text)
     new = result if isinstance(result, ProcessedResult) else ProcessedResult(result)

@@ -1,6 +1,6 @@
 """Delays between attempts, for requests and for functions.
 
-A provider may ask for a delay.  All other delays come from `tenacity` waits; the library is imported at the first
+A provider may ask for a delay.  All other delays come from `tenacity` waits; that library is imported at the first
 failure.
 """
 
@@ -23,8 +23,8 @@ def request_delay_s(
 ) -> float:
     """Return the delay before the next request after an attempt, counted from 1, failed with ``error``.
 
-    A delay that the provider asks for takes precedence.  `fsm_agent.providers.failures` reads it from the header
-    ``Retry-After`` or the body of the error.
+    A delay that the provider asks for takes precedence.  `fsm_agent.providers.failures` reads it from the
+    ``Retry-After`` header or from the error's body.
     """
     if error.retry_after_s is not None:
         return error.retry_after_s

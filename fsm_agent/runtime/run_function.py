@@ -1,9 +1,9 @@
-"""Run one function according to its policy.
+"""Runs a function according to its policy.
 
-The model sees an exception from the function unless `Function.on_error` says otherwise.  `KeyboardInterrupt` and
-similar exceptions reach the driver.  `SystemExit` does so only from the main thread, where a signal handler may have
-raised it.  After the run was cancelled, an exception is not an outcome, because a stopped driver would keep it instead
-of running the function again.
+The model sees an exception that the function raises, unless `Function.on_error` says otherwise.  `KeyboardInterrupt`
+and similar exceptions reach the driver.  `SystemExit` does so only from the main thread, where a signal handler may
+have raised it.  After the run was cancelled, an exception is not an outcome, because a stopped driver would keep it
+instead of running the function again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from fsm_agent.validation import invalid
 
 
 def is_in_doubt(process: Process) -> bool:
-    """Return whether the outcome of a function is unknown, in a process at rest or in a nested process."""
+    """Return whether, in a process at rest or in one nested in it, some function's outcome is unknown."""
     return any(effect.prefix == Reconcile.prefix for effect in open_effects(process))
 
 
@@ -57,8 +57,8 @@ class InnerCalls:
     Attributes:
         posts: The answers to questions of the inner runs, by the keys of the questions in the outer run.
         used_posts: The answers that have been taken.
-        waits: What the inner runs wait for.  Until they have it, nothing that the function returns or raises counts as
-            an outcome.
+        waits: What the inner runs wait for.  As long as they wait, nothing that the function returns or raises counts
+            as an outcome.
         is_left: True if the driver no longer waits for the function.
         is_over: True if the function will not be run again.
     """
@@ -88,7 +88,7 @@ class InnerCalls:
 
     @property
     def usage(self) -> Usage:
-        """The tokens of the calls so far, including unfinished and failed calls."""
+        """The tokens used by the calls so far, including unfinished and failed ones."""
         return sum([process.record.total_usage for process in self._processes], UNUSED)
 
     @property
@@ -109,7 +109,7 @@ class InnerCalls:
         self._processes.append(process)
 
     def inner_record(self, record: Any) -> Any:
-        """Return the record of a new inner process, with its depth and the remaining limits."""
+        """Return the record for a new inner process, with its depth and the remaining limits."""
         outer = self._outer.record
         limits = outer.limits if isinstance(outer, CallRecord) else outer.budget_left or Limits()
         if record.depth < self.depth:  # it was made in a thread that the function started
@@ -124,7 +124,7 @@ class InnerCalls:
         return record.changed(limits=record.limits.changed(deadline_s=left_s)) if is_shorter else record
 
     def posts_for(self, run: str) -> list[PostedOutcome]:
-        """Return the answers to questions of an inner run, with the keys that the run knows."""
+        """Return the answers to an inner run's questions, under the keys that the inner run uses."""
         prefix = self._place_of(run)
         own = [post for post in self.posts if post.key.startswith(prefix) and post not in self.used_posts]
         self.used_posts += own
@@ -137,7 +137,10 @@ class InnerCalls:
         self.waits.append(InsideWait(run, tuple(effects), wakes_at_s(process)))
 
     def _place_of(self, run: str) -> str:
-        """Return the prefix of an inner run's keys here; "%" and "/" in a name given by the caller are escaped."""
+        """Return the prefix that an inner run's keys have in the outer run.
+
+        In a name that the caller gave, "%" and "/" are escaped.
+        """
         number = run.removeprefix(f"{self.key}{SEPARATOR}")
         return f"{number.replace('%', '%25').replace(SEPARATOR, '%2F')}{SEPARATOR}"
 
@@ -150,7 +153,7 @@ _PROGRAM_DEPTH: ContextVar[int] = ContextVar("fsm_agent_program_depth", default=
 
 
 def current_run() -> FunctionActivity | None:
-    """Return the run of a function around the running code, or None outside functions."""
+    """Return the function run that the running code belongs to, or None outside functions."""
     return _run.get()
 
 
@@ -162,7 +165,7 @@ def current_depth() -> int:
 
 @contextmanager
 def program_of(context: Context[Any]) -> Iterator[None]:
-    """Run a program that answers in place of a model.  Agent calls inside it are one level deeper."""
+    """Run a program that answers in place of a model.  Agent calls made inside it are one level deeper."""
     token = _PROGRAM_DEPTH.set(context.depth + 1)
     try:
         yield
@@ -176,7 +179,7 @@ _RETRIES, _NO_RETRIES = Retries(), Retries(attempts=1)
 
 @activity_of(RunFunction)
 class FunctionActivity(UserCodeActivity):
-    """A running function, with its retries.
+    """Runs a function, with its retries.
 
     Attributes:
         attempt: The number of the attempt, from 1.
@@ -228,7 +231,7 @@ class FunctionActivity(UserCodeActivity):
             self.inner.posts = [post.changed(key=post.key[at:]) for post in posts.of(self.key)]
 
     async def perform(self) -> Ended | Interrupted | None:
-        """Run the function.  Return its outcome, or None if it waits and will run again; see `InnerCalls.waits`."""
+        """Run the function.  Return its outcome, or None if it waits and will be run again; see `InnerCalls.waits`."""
         token = _run.set(self)
         try:
             self.ended = await self._run_to_end()
@@ -245,7 +248,7 @@ class FunctionActivity(UserCodeActivity):
 
     @property
     def _is_waiting(self) -> bool:
-        """True if a run that the function has begun cannot continue now."""
+        """Return whether a run that the function has begun cannot continue now."""
         return self.inner is not None and bool(self.inner.waits)
 
     async def _run_to_end(self) -> Ended:
@@ -307,7 +310,7 @@ class FunctionActivity(UserCodeActivity):
             _raise_exit(error)
 
     def ainvoke(self, call: FunctionCall, context: Context[Any] | None = None) -> Any:
-        """Call the function, in its async version if there is one.  The result may be awaitable."""
+        """Call the function's async version, or the function itself if it has none.  The result may be awaitable."""
         try:
             return self.function.arun(call.arguments_json, context)
         except SystemExit as error:
@@ -400,7 +403,7 @@ class FunctionActivity(UserCodeActivity):
         return "\n".join([function.format_result(part, call) for part in words]), attachments
 
     def _after_error(self, error: Exception) -> Ended | float:
-        """Return the outcome of a failed attempt, or the seconds until the next one."""
+        """Return the outcome of a failed attempt, or the seconds until the next attempt."""
         function = self.function
         retries = function.retries or (_RETRIES if function.on_error == "retry" else _NO_RETRIES)
         if not self._is_worth_it(error, retries):
@@ -433,7 +436,7 @@ class FunctionActivity(UserCodeActivity):
         return self._error_result(text)
 
     def _preparation_failed(self, error: Exception) -> Ended:
-        """Return the outcome of a function that has run, but whose format or result pipeline failed.
+        """Return the outcome of a function that has run, but for which formatting the result or its pipeline failed.
 
         The model sees neither the result, which these steps may have to redact, nor the exception's text, which may
         quote it.
@@ -454,14 +457,14 @@ class FunctionActivity(UserCodeActivity):
         )
 
     def _kept(self, ended: Ended) -> Ended:
-        """Record a final outcome at once, so that a driver that is stopped now keeps it."""
+        """Record a final outcome at once, so that it is kept even if the driver is stopped now."""
         ended = self._with_usage(ended)
         if not self._is_waiting and (self.environment.results is None or not isinstance(ended, Returned)):
             self.ended = ended
         return ended
 
     def _with_usage(self, ended: Ended) -> Ended:
-        """Return an outcome with the tokens of the inner calls."""
+        """Return an outcome that includes the tokens used by the inner calls."""
         usage = UNUSED if self.inner is None else self.inner.usage
         return ended if usage == UNUSED else ended.changed(usage=usage)
 
@@ -542,7 +545,7 @@ async def _acall_middleware(
 
 
 async def _value_of(value: Any) -> Any:
-    """Return a value, awaited if needed; a cancellation from elsewhere becomes the function's error."""
+    """Return a value, after awaiting it if needed.  A cancellation from elsewhere becomes the function's error."""
     try:
         return await value if inspect.isawaitable(value) else value
     except SystemExit as error:
@@ -553,7 +556,7 @@ async def _value_of(value: Any) -> Any:
 
 
 def _raise_exit(error: SystemExit) -> NoReturn:
-    """Raise the `SystemExit` in the main thread, where signal handlers run, and a `RuntimeError` in other threads."""
+    """Raise the `SystemExit` in the main thread, where signal handlers run, or a `RuntimeError` in other threads."""
     if threading.current_thread() is threading.main_thread():
         raise error
     raise RuntimeError(f"the function called sys.exit({error.code!r:.200})") from error

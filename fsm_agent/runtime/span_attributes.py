@@ -1,4 +1,4 @@
-"""The names of all attributes and metrics in spans.
+"""The names of all span attributes and metrics.
 
 Names with the prefix ``gen_ai.`` or ``error.`` are OpenTelemetry's, from `opentelemetry-semantic-conventions` 0.66b2
 (schema 1.44.0): ``opentelemetry/semconv/_incubating/attributes/gen_ai_attributes.py``, ``metrics/gen_ai_metrics.py``.

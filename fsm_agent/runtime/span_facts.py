@@ -1,4 +1,4 @@
-"""The contents of an effect's span: its name, kind and attributes."""
+"""What an effect's span contains: its name, kind and attributes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def model_facts(name: str) -> Mapping[str, str]:
 
 
 def described(activity: Activity, content: bool) -> Described:
-    """Return the name, kind and attributes of an effect's span.  ``content`` adds messages, arguments and results."""
+    """Return `(name, kind, attributes)` for an effect's span.  ``content`` adds messages, arguments and results."""
     effect = activity.effect
     describe = _DESCRIBED.get(effect.prefix)
     if describe is None:
@@ -132,7 +132,7 @@ _DESCRIBED: dict[str, Callable[[Activity, Any, bool], Described]] = {
 
 
 def question_name(key: str, process: Any) -> str:
-    """Return the name of the span for a question that ``process`` asks, or "" if the key is not a question's."""
+    """Return the span name for a question that ``process`` asks, or "" if the key does not belong to a question."""
     prefix, _, about = key.partition(":")
     if prefix not in _QUESTIONS:
         return ""
@@ -142,7 +142,7 @@ def question_name(key: str, process: Any) -> str:
 
 
 def came_of(activity: Activity, outcome: Any, content: bool) -> Came:
-    """Return an outcome's attributes and the type of its error, which is "" if there is no error.
+    """Return `(attributes, error)` for an outcome.  ``error`` is the type of its error, or "" if there is none.
 
     For ``outcome``, see `EffectSpan.end`.  ``content`` adds messages and results.
     """
@@ -217,7 +217,7 @@ def _messages_json(messages: Iterable[Message], **more: str) -> str:
 
 
 def _parts(message: Message) -> list[dict[str, Any]]:
-    """Return the parts of a message in the format that the conventions define, without the contents of files."""
+    """Return a message's parts in the format that OpenTelemetry's conventions define, without the contents of files."""
     found: list[dict[str, Any]] = []
     for part in message.parts:
         match part:

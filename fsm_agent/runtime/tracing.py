@@ -1,6 +1,7 @@
 """OpenTelemetry: `instrument` records spans and metrics live, and `spans_of` returns the spans of a past call.
 
-Recording needs `opentelemetry-api`: ``pip install 'fsm-agent[otel]'``.  The program's providers decide where spans go.
+Recording needs `opentelemetry-api`: ``pip install 'fsm-agent[otel]'``.  The program's tracer and meter providers decide
+where spans and metrics go.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ FAILED = 2  # status
 def spans_of(record: CallRecord, events: Iterable[Event] = ()) -> list[dict[str, Any]]:
     """Return the spans of a call as dicts, in the JSON form of the OpenTelemetry protocol.
 
-    The first span represents the call.  It contains a span for each model request, function call, approval, retry
-    delay, and agent that took over the dialog.  Names and attributes follow OpenTelemetry's conventions for generative
-    AI where possible.  Spans contain no texts or arguments.  Their ids are derived from the id of the call, so the same
-    call has the same spans.  A collector accepts this document:
-    ``{"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}``.
+    The first span represents the call.  It contains a span for each model request, function call, approval and retry
+    delay, and for each agent that took over the dialog.  Names and attributes follow OpenTelemetry's conventions for
+    generative AI where possible.  Spans contain no texts or arguments.  Their ids are derived from the call's id, so
+    the same call always has the same spans.  A collector accepts this document: ``{"resourceSpans": [{"scopeSpans":
+    [{"spans": spans}]}]}``.
 
     Args:
         record: The record of the call: ``result.record``.
@@ -79,7 +80,7 @@ def _has_failed(step: Stepped, function: FunctionCall | None) -> bool:
 
 
 def _named(prefix: str, function: str) -> tuple[str, int, dict[str, Any]] | None:
-    """Return the name, kind and attributes of an effect's span, or None if it has no span."""
+    """Return `(name, kind, attributes)` for an effect's span, or None if the effect has no span."""
     match prefix:
         case "model":
             return "chat", CLIENT, {names.OPERATION: names.CHAT}
@@ -163,14 +164,14 @@ def _nanos(at_s: float) -> str:
 
 
 class TracerProvider(Protocol):
-    """The `TracerProvider` of OpenTelemetry, an optional dependency."""
+    """The `TracerProvider` class of OpenTelemetry, an optional dependency."""
 
     @property
     def get_tracer(self) -> Callable[..., Any]: ...
 
 
 class MeterProvider(Protocol):
-    """The `MeterProvider` of OpenTelemetry, an optional dependency."""
+    """The `MeterProvider` class of OpenTelemetry, an optional dependency."""
 
     @property
     def get_meter(self) -> Callable[..., Any]: ...
@@ -185,19 +186,19 @@ def instrument(
     """Record spans and metrics for all agents and flows in this OS process, from now on.
 
         Call ``instrument()`` at the start of a program, after setting its tracer provider.  In a test, use
-    ``with instrument(tracer_provider=provider): …``.  Recording does not change runs or results.  Exceptions from
+    ``with instrument(tracer_provider=provider): …``.  Recording does not affect runs or results.  Exceptions from
     providers and exporters are logged.
 
     Besides OpenTelemetry's attributes, a span may have ``fsm_agent.call.id``, ``.run.id``, ``.state``, ``.path`` (of an
     inner call), ``.key`` (of an effect), ``.attempt`` (of a request), ``.attempts`` (of a function), ``.purpose``
-    (``"summary"``), ``.verdict`` (of an answer, such as ``"approved"``), ``.step`` (of a flow, such as ``"review#3"``)
+    (``"summary"``), ``.verdict`` (of an answer, such as ``"approved"``), ``.step`` (in a flow, such as ``"review#3"``)
     and ``.trigger``.  ``fsm_agent.usage.input_tokens`` and ``.output_tokens`` are the totals of a call.
 
     Args:
         tracer_provider: The provider that makes the spans; by default, the program's provider.
         meter_provider: The provider that makes the metrics; by default, the program's provider.
-        content: True to record messages, arguments and results, up to 10,000 characters each.  Keys in known formats
-            are masked there, but other secrets are not.
+        content: True to record messages, arguments and results, up to 10,000 characters each.  API keys in known
+            formats are masked there, but other secrets are not.
 
     Raises:
         UsageError: If spans are recorded already, or an argument is invalid.
@@ -225,7 +226,7 @@ def instrument(
 
 
 class Instrumentation:
-    """A recording of spans and metrics.  It ends with `stop` or with the ``with`` block.
+    """A recording of spans and metrics.  It ends when `stop` is called or the ``with`` block ends.
 
     Attributes:
         content: True if messages, arguments and results are recorded.
@@ -242,7 +243,7 @@ class Instrumentation:
         self.content = content
 
     def stop(self) -> None:
-        """Stop recording new drives.  Drives that have begun are recorded to their end."""
+        """Stop recording new drives.  Drives that have already begun are recorded to their end."""
         probes.uninstall(self._probe)
 
     def __enter__(self) -> Self:
