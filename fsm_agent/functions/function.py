@@ -343,10 +343,11 @@ def _unpickled(state: dict[str, Any]) -> Function:
     return Function(**plain, validator=validator)
 
 
-def result_text(value: Any) -> str:
+def result_text(value: Any, unknown: set[str] | None = None) -> str:
     """Return the result of a function as text for the model: a string unchanged, any other value as JSON.
 
-    A value that JSON cannot express, such as bytes that are not text, is shown as its ``repr``.
+    A value that JSON cannot express, such as bytes that are not text, is shown as its ``str`` or ``repr``, and the name
+    of its type is added to ``unknown``.
     """
     if isinstance(value, str):  # half a surrogate pair, as in file names, cannot be encoded
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
@@ -354,18 +355,25 @@ def result_text(value: Any) -> str:
         return str(value)
     from pydantic_core import PydanticSerializationError, to_json
 
-    for options in ({"fallback": _as_plain}, {"serialize_unknown": True}):  # the latter takes circular references
-        try:
-            return to_json(value, inf_nan_mode="strings", **options).decode()
-        except PydanticSerializationError:
-            pass
-    return repr(value)
+    seen: set[str] = set() if unknown is None else unknown
 
+    def shown(inner: Any) -> str:
+        seen.add(type(inner).__name__)
+        return str(inner)
 
-def _as_plain(value: Any) -> Any:
-    if isinstance(value, msgspec.Struct):
-        return msgspec.to_builtins(value, enc_hook=str)
-    return dict(value) if isinstance(value, Mapping) else str(value)
+    def plain(inner: Any) -> Any:
+        if isinstance(inner, msgspec.Struct):
+            return msgspec.to_builtins(inner, enc_hook=shown)
+        return dict(inner) if isinstance(inner, Mapping) else shown(inner)
+
+    try:
+        return to_json(value, inf_nan_mode="strings", fallback=plain).decode()
+    except PydanticSerializationError:
+        seen.add(type(value).__name__)
+    try:
+        return to_json(value, inf_nan_mode="strings", serialize_unknown=True).decode()  # takes circular references
+    except PydanticSerializationError:
+        return repr(value)
 
 
 class AnyArgument:

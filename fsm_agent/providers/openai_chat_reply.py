@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -51,6 +52,7 @@ _RARE = frozenset({"error", "search_results", "citations", "x_groq"})  # rare ke
 Kind = type[Text] | type[Reasoning]
 _DELTAS: dict[Kind, type[TextDelta | ReasoningDelta]] = {Text: TextDelta, Reasoning: ReasoningDelta}
 _OPEN, _CLOSE = "<think>", "</think>"
+_CLOSED = re.compile(r"^[ \t]*</think>[ \t]*(?:\n\s*|\Z)", re.MULTILINE)
 _MOST_BLANKS = 64  # before the tag; more blanks than this belong to the answer and are not held back
 _CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens", "cache_read_input_tokens")
 
@@ -96,6 +98,19 @@ class ThinkTags:
         """Return what was held back."""
         held, self._held = self._held, ""
         return [(Reasoning if self._place == "inside" else Text, held)] if held else []
+
+
+def _split_thought(text: str) -> list[Part]:
+    """Return a text as parts: reasoning up to a closing think tag on a line of its own, and the answer.
+
+    Some chat templates put the opening tag into the prompt, so that the model writes only the closing one.  A stream
+    has then announced the reasoning as text.
+    """
+    closed = _CLOSED.search(text) if _CLOSE in text else None
+    if closed is None or _OPEN in text[: closed.start()]:
+        return [Text(text)]
+    answer = text[closed.end() :]
+    return [Reasoning(text=text[: closed.start()]), *([Text(answer)] if answer else [])]
 
 
 class _Call:
@@ -311,7 +326,7 @@ class ChatDecoder(Decoder):
             parts.append(Opaque(wire=WIRE, data={REASONING_DETAILS: details}))
         for kind, arrived in self._texts:
             text = str(arrived)
-            parts.append(Text(text) if kind is Text else Reasoning(text=text))
+            parts += _split_thought(text) if kind is Text else [Reasoning(text=text)]
         if self._annotations or self._sources:
             parts = cited(parts, citations(self._annotations) or citations(self._sources))
         parts += self._calls.parts()

@@ -389,7 +389,6 @@ class FunctionActivity(UserCodeActivity):
         return FunctionFailed(text=text, at_s=now, duration_s=max(0.0, now - self._started_at_s))
 
     def _content(self, value: Any) -> tuple[str, tuple[Attachment, ...]]:
-        function, call = self.function, self.effect.call
         is_payload = isinstance(value, Payload)
         parts: Sequence[Any]
         if is_payload:
@@ -397,10 +396,23 @@ class FunctionActivity(UserCodeActivity):
         else:
             parts = value if isinstance(value, (list, tuple)) else (value,)
         attachments = tuple([part for part in parts if isinstance(part, Attachment)])
-        if function.format is not None or not (attachments or is_payload):
-            return function.format_result(value, call), attachments
+        if self.function.format is not None or not (attachments or is_payload):
+            return self._text_of(value), attachments
         words = [part for part in parts if not isinstance(part, Attachment)]
-        return "\n".join([function.format_result(part, call) for part in words]), attachments
+        return "\n".join(map(self._text_of, words)), attachments
+
+    def _text_of(self, value: Any) -> str:
+        if self.function.format is not None:
+            return self.function.format_result(value, self.effect.call)
+        unknown: set[str] = set()
+        text = result_text(value, unknown)
+        if unknown:
+            LOG.warning(
+                "%s returned %s, which JSON cannot express: the model sees its str(); return text, or pass format=…",
+                self._log_subject(),
+                words(", ".join(sorted(unknown))),
+            )
+        return text
 
     def _after_error(self, error: Exception) -> Ended | float:
         """Return the outcome of a failed attempt, or the seconds until the next attempt."""

@@ -201,6 +201,19 @@ class TestThoughtsInTheText:
         assert "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta)) == thought
         assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == answer
 
+    @pytest.mark.parametrize(
+        ("text", "thought", "answer"),
+        [
+            ("Rome?\n</think>\n\nParis", "Rome?\n", "Paris"),  # DeepSeek-R1 and Qwen3-Thinking in vLLM
+            ("Rome?\n</think>", "Rome?\n", ""),
+            ("A </think> tag\nends it.", "", "A </think> tag\nends it."),
+            ("Write\n<think>\n…\n</think>\nfirst.", "", "Write\n<think>\n…\n</think>\nfirst."),
+        ],
+    )
+    def test_those_before_a_closing_tag_alone_are_reasoning(self, text: str, thought: str, answer: str) -> None:
+        for reply in (whole(CHAT, completion(content=text)), streamed(CHAT, chunk("stop", content=text))[0]):
+            assert (reply.message.reasoning, reply.message.text) == (thought, answer)
+
 
 class TestUsage:
     @pytest.mark.parametrize(

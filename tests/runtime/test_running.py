@@ -507,6 +507,18 @@ class TestWhatItReturned:
         assert (ended.call.record.ending.reason is Reason.FUNCTION_FAILED) is (on_error == "fail")
         assert "Broken" in ended.text
 
+    @pytest.mark.parametrize(
+        ("value", "named"),
+        [(object(), "object"), ({"rows": [object()]}, "object"), (b"\xff", "bytes"), (iter([object()]), "object")]
+        + [(value, "") for value in ("text", 3, None, {"a": [1.5, {2}]}, b"text", Random(1).random(), (1, "x"))],
+        ids=lambda value: type(value).__name__,
+    )
+    def test_what_json_cannot_express_is_warned_of(self, value: Any, named: str, caplog: pytest.LogCaptureFixture):
+        """The model gets text such as ``<object object at 0x…>``, which says nothing, and nothing else would say so."""
+        assert not ran(by_arun, Function(name="look", call=lambda: value)).is_error
+        said = [entry.getMessage() for entry in caplog.records if entry.levelname == "WARNING"]
+        assert [("'look'" in line, f"returned {named}," in line) for line in said] == [(True, True)] * bool(named)
+
     def test_what_no_text_can_be_made_of_is_an_error(self):
         class Shy(pydantic.BaseModel):
             @pydantic.model_serializer
