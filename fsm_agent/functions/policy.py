@@ -138,7 +138,7 @@ def is_plain(value: Any) -> bool:
 def _takes(value: Any, count: int) -> bool:
     """Return whether a callable takes this many arguments by position.  A callable without a signature might."""
     try:
-        signature = inspect.signature(value)
+        signature = inspect.signature(value, follow_wrapped=False)  # a decorator may give more arguments
     except ValueError:  # written in C
         return True
     try:
