@@ -1,7 +1,7 @@
 """An httpx transport that uses aiohttp's connections.
 
 With 500 concurrent requests, httpx's own pool takes 7.5 ms of processor time per request, because it looks at every
-connection for each request.  aiohttp takes 0.3 ms (measured with httpcore 1.0.9).
+connection each time, whereas aiohttp takes 0.3 ms (measured with httpcore 1.0.9).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
     def forget(self) -> None:
         """Drop all connections without closing them.
 
-        Their event loop is closed, or belongs to the parent process.
+        Call this when their event loop is closed or belongs to the parent process.
         """
         self._session.detach()
 
@@ -74,7 +74,7 @@ class _Body(httpx.AsyncByteStream):
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Aborts connections instead of closing them slowly.
+    """A connector that aborts connections instead of closing them slowly.
 
     A forked child aborts none, because it shares the selector of the parent's event loop.
     """
@@ -105,7 +105,7 @@ class _Connector(aiohttp.TCPConnector):
 
 
 def _end(protocol: Any, *, is_over: bool) -> None:
-    """Abort a connection that has ended or is still sending; `close` would wait for the server."""
+    """Abort a connection that has ended or is still sending, because `close` would wait for the server."""
     transport: asyncio.Transport | None = protocol.transport
     if transport is not None and (is_over or transport.get_write_buffer_size()):
         transport.abort()
@@ -115,8 +115,8 @@ def as_error_of_httpx(error: BaseException) -> httpx.TransportError | None:
     """Return the error that httpx's own transport would raise, or None if ``error`` does not come from aiohttp.
 
     `httpx_aiohttp` 0.2.0, which a user's client may use, lets some errors through and turns others into
-    `httpx.ConnectTimeout`.  The result does not have aiohttp's error as its cause, because that error would show the
-    headers of the request.
+    `httpx.ConnectTimeout`.  aiohttp's error is not set as the cause of the result, because it would show the request's
+    headers.
     """
     cause = error if isinstance(error, aiohttp.ClientError) else error.__cause__
     root = cause

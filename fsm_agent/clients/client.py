@@ -27,8 +27,8 @@ def client_for(
     """Return a client for ``provider:model``.
 
     ``local:`` and ``local:/path.gguf`` start a server on first use.  For the other arguments and the errors, see
-    `HttpClient`.  If the provider has two wires, ``wire`` names the wire for all requests.  By default, each request
-    uses the first wire that can express it.
+    `HttpClient`.  If the provider has two wires, ``wire`` names the one that all requests use.  By default, each
+    request uses the first wire that can express it.
 
     Examples:
         >>> client_for("openai:gpt-5-mini", api_key="sk-example").name
@@ -54,7 +54,7 @@ def register_client(name: str, make: MakeClient, *, overwrite: bool = False) -> 
 
     Args:
         name: The part before the colon: lower-case letters, digits, ``-``, ``_`` and ``.``.
-        make: Called with the text after the colon, and with the options from a configuration's ``client`` table.
+        make: Called with the text after the colon and with the options from a configuration's ``client`` table.
         overwrite: Whether to replace a client with this name.
 
     Raises:
@@ -96,6 +96,6 @@ def named_client(model: str, **options: Any) -> Client:
 
 
 def _source(make: MakeClient) -> tuple[str, str] | None:
-    """Return a class's or function's module and name, which survive a reload of the module."""
+    """Return the module and name of a class or function, which stay the same when the module is reloaded."""
     name = getattr(make, "__qualname__", "<")
     return None if "<" in name else (make.__module__, name)

@@ -35,11 +35,11 @@ _USAGE = ("input_tokens", "output_tokens", "cached_tokens")
 
 
 class JsonFields(Value, frozen=True, kw_only=True):
-    """The paths of the values to read from a command's JSON output.
+    """The paths to the values that are read from a command's JSON output.
 
-    A path is the keys that lead to a value, joined with dots.  Numbers are list indexes.  ``item[type=message].text``
-    matches only if the ``type`` of ``item`` is ``message``.  If each line is a document, the answer is the texts from
-    all lines together.
+    A path consists of the keys that lead to a value, joined with dots.  Numbers are list indexes.
+    ``item[type=message].text`` matches only if the ``type`` of ``item`` is ``message``.  If each line is a document,
+    the texts from all lines together form the answer.
 
     Raises:
         ConfigError: If a path is invalid.
@@ -81,7 +81,7 @@ class JsonFields(Value, frozen=True, kw_only=True):
 
 
 class TextOutput:
-    """Output that is the answer itself, apart from trailing newlines."""
+    """Reads output that is the answer itself, apart from trailing newlines."""
 
     usage = UNUSED
     failure = None  # only the exit status reports one
@@ -102,7 +102,7 @@ class TextOutput:
 
 
 class JsonOutput:
-    """JSON output: one document per line if ``is_lines`` is True, otherwise a single document."""
+    """Reads JSON output: one document per line if ``is_lines`` is True, otherwise a single document."""
 
     def __init__(self, fields: JsonFields, *, is_lines: bool) -> None:
         self._fields = fields
@@ -148,7 +148,7 @@ class JsonOutput:
 
 
 def _steps(path: str) -> list[tuple[str, str, str]] | None:
-    """Return the keys in a path with their conditions, or None if the path is invalid."""
+    """Return a path's keys, with their conditions, or None if the path is invalid."""
     steps, at = list[tuple[str, str, str]](), 0
     while match := _STEP.match(path, at):
         steps.append((match[1], match[2] or "", match[3] or ""))
@@ -173,11 +173,11 @@ class CommandClient(SyncVerbs):
     """A client that runs a command for each request, without a shell.
 
     The prompt goes to the command's standard input, or replaces ``{prompt}`` in an argument.  ``{system}`` and
-    ``{model}`` stand for the system prompt and the model.  Several messages become a transcript.  If a text would be
-    read as an option, the request is refused unless an argument ``--`` comes before it.
+    ``{model}`` stand for the system prompt and the model.  Several messages become a transcript.  A request whose text
+    could be mistaken for an option is refused, unless an argument ``--`` precedes the text.
 
     For a typed answer, the prompt describes the type in words.  Functions are refused.  The command runs in a new
-    session.  All processes in its group are killed when the command ends or times out, or when the request is
+    session, and all processes in its group are killed when the command ends or times out, or when the request is
     cancelled.
 
     Args:
@@ -188,7 +188,7 @@ class CommandClient(SyncVerbs):
         is_lines: Whether each line of JSON output is a document.  By default, the whole output is one document.
         env: The command's entire environment; by default, that of this process.
         cwd: The working directory of the command.
-        timeout_s: The time limit of a run, in seconds.  A request may have a shorter one.
+        timeout_s: The time limit for a run, in seconds.  A request may have a shorter one.
         max_output_bytes: The largest output, in bytes.
 
     Raises:
@@ -253,7 +253,7 @@ class CommandClient(SyncVerbs):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models whose prices are needed: none if the command's output states its cost."""
+        """The models whose prices are needed.  There are none if the command's output states its cost."""
         return () if self._json is not None and self._json.cost_usd is not None else (self.name,)
 
     def __repr__(self) -> str:
@@ -319,7 +319,7 @@ class CommandClient(SyncVerbs):
         check_open(self.name, is_closed=self._is_closed)
 
     def _list_adaptations(self, decided: RequestForm) -> tuple[str, ...]:
-        """Return notes on ignored options; raise `UsageError` for content that a command cannot take."""
+        """Return notes on the options that are ignored.  Raise `UsageError` for content that a command cannot take."""
         request, settings = decided.request, decided.request.settings
         check_settings(settings, self.name, _PROFILE)
         if request.functions:

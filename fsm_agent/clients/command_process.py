@@ -1,8 +1,8 @@
-"""One run of a command: its input, its output as it arrives, and the end of all its processes.
+"""Runs a command once: sends its input, yields its output as it arrives, and ends all of its processes.
 
-It watches the pipes of a `subprocess.Popen`.  asyncio's own subprocesses are unsuitable: asyncio reaps the process
-before its group is killed, so another process may have its id by then.  In some Python versions, ``wait`` also waits
-for every process that inherited the output.
+The code watches the pipes of a `subprocess.Popen`.  asyncio's own subprocesses are unsuitable: asyncio reaps the
+process before its group is killed, so another process may have the same id by then, and in some Python versions
+``wait`` also waits for every process that inherited the output.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _LOOK_S = 0.05  # how often to poll where the system has no pidfd
 
 
 class CommandRun:
-    """A process in a new session.  Everything in its process group ends with it.
+    """A command that runs in a new session.  When it ends, so does everything in its process group.
 
     Attributes:
         status: The exit status once `output` has ended; negative if a signal ended the process.
-        errors: The end of its standard error output.
+        errors: The last part of its standard error output.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class CommandRun:
         self.errors = b""
 
     async def output(self) -> AsyncGenerator[bytes]:
-        """Yield the pieces of the standard output as they come.  Closing the generator ends the process.
+        """Yield the pieces of standard output as they arrive.  Closing the generator ends the process.
 
         Raises:
             ConfigError: If the program cannot be started.
@@ -178,7 +178,7 @@ async def _ready(reads: set[int], writes: set[int], most_s: float) -> set[int]:
 
 
 def _taken(file: int, reads: set[int], *, is_last: bool) -> Iterator[bytes]:
-    """Yield one piece if it can be read at once, or everything that is left if this is the last read.
+    """Yield one piece if one can be read at once, or everything that is left if this is the last read.
 
     A descriptor that has reached its end is removed from ``reads``.
     """
@@ -196,7 +196,7 @@ def _taken(file: int, reads: set[int], *, is_last: bool) -> Iterator[bytes]:
 
 
 def _file_of_end(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when the process ends, or None if the system has none."""
+    """Return a descriptor that becomes readable when the process ends, or None if the system offers none."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):

@@ -1,4 +1,4 @@
-"""The endpoints of requests: URL, model name, key and headers."""
+"""Endpoints that requests are sent to: URL, model name, key and headers."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class Endpoint(Value, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def other(self) -> Endpoint | None:
-        """The endpoint for the provider's other wire, made on first use because few calls need it."""
+        """The endpoint for the provider's other wire.  It is made on first use, because few calls need it."""
         way = self.provider.other_way_round
         return None if way is None else self.changed(provider=way)
 
     @cached_property
     def headers(self) -> dict[str, str]:
-        """The headers that carry the key and the API version, and those of the provider and the caller."""
+        """The headers that carry the key and the API version, and those that the provider and the caller add."""
         provider = self.provider
         if provider.key_header is None or self.key is None:
             key_headers = provider.codec.headers(self.key)
@@ -111,7 +111,7 @@ class Endpoint(Value, frozen=True, kw_only=True, dict=True):
 
 
 class Access(Value, frozen=True, kw_only=True, dict=True):
-    """A caller's settings for reaching a model.  Everything else is looked up for each request.
+    """The caller's settings for reaching a model.  Everything else is looked up for each request.
 
     Raises:
         ConfigError: If a setting is invalid.
@@ -162,7 +162,7 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
         return self.provider.is_embedded and self.base_url is None
 
     def locate(self) -> Endpoint:
-        """Return the endpoint.  This reads the environment, and starts the server of an embedded model if needed.
+        """Return the endpoint.  This reads the environment and, for an embedded model, starts its server if needed.
 
         Raises:
             ConfigError: If the key or the base URL is missing or invalid.
@@ -298,7 +298,7 @@ _current: ContextVar[Callable[[], Secrets] | None] = ContextVar("secrets of the 
 
 
 class _Masking(logging.Filter):
-    """Masks log records while a request of this package is in progress in this context."""
+    """Masks log records while one of this package's requests is in progress in this context."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         find_secrets = _current.get()

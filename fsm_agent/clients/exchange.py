@@ -1,4 +1,4 @@
-"""One request to a model and its response: wire format, content, deadline, body and failures.
+"""A request to a model and the response to it: wire format, content, deadline, body and failures.
 
 `HttpClient` sends and receives the bytes.
 """
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 
 class Deadline:
-    """When a request must end: ``timeout_s`` from now, or never.  ``at_s`` is that time on the monotonic clock."""
+    """The time by which a request must end, ``timeout_s`` from now or never.
+
+    ``at_s`` is that time on the monotonic clock.
+    """
 
     __slots__ = ("at_s", "timeout_s")
 
@@ -49,7 +52,7 @@ class Deadline:
         self.at_s = time.monotonic() + self.within(timeout_s)
 
     def time_left(self) -> float | None:
-        """Return the seconds left (zero or negative once it has passed), or None if there is no deadline."""
+        """Return the seconds left (zero or negative once the deadline has passed), or None if there is no deadline."""
         return None if self.at_s is None else self.at_s - time.monotonic()
 
     def within(self, timeout_s: float) -> float:
@@ -65,10 +68,10 @@ class Deadline:
 def expressed(
     endpoint: Endpoint, request: Request, is_stream: bool
 ) -> tuple[Endpoint, Request, bytes, tuple[str, ...]]:
-    """Return the endpoint, request, body and notes of the first way to express a request.
+    """Return `(endpoint, request, body, notes)` for the first way in which a request can be expressed.
 
     The endpoint's wire is tried first, then the provider's other wire, unless the caller chose the wire.  If both fail,
-    hosted tools that the model lacks are left out, except MCP servers.
+    hosted tools that the model lacks, other than MCP servers, are left out.
 
     Raises:
         UsageError: If no wire can express the request, even without hints.
@@ -125,9 +128,9 @@ class HttpExchange:
     It uses the provider's first wire that can express the request.
 
     Attributes:
-        adapted: Descriptions of those parts of the request that were expressed differently for this model.
+        adapted: Notes on the parts of the request that were expressed differently for this model.
         output_mode: How the request asks for a typed answer.
-        limits: Time limits in seconds for the steps "connect", "read", "write" and "pool".
+        limits: Time limits, in seconds, for the steps "connect", "read", "write" and "pool".
         deadline: A copy of the given deadline, which `linger` may shorten.
 
     Raises:
@@ -176,12 +179,12 @@ class HttpExchange:
         return self._endpoint.secrets.union(self.network.secrets, hosted)
 
     def begin_body(self) -> None:
-        """Switch to the read timeout for bodies.  Call this when the response's headers have arrived."""
+        """Switch to the read timeout that applies to bodies.  Call this when the response's headers have arrived."""
         if self.is_stream:
             self.limits["read"] = self.network.idle_s
 
     def linger(self) -> None:
-        """Limit the wait for a complete stream to close to `Network.linger_s`, counted from the first call."""
+        """Wait at most `Network.linger_s`, counted from the first call, for a complete stream to close."""
         if not self._lingers:
             self._lingers = True
             self.deadline.end_within(self.network.linger_s)
@@ -222,7 +225,7 @@ class HttpExchange:
         return TimedOut(f"{self.shown_url!r} {silence} for {self.limits['read']:g} s")
 
     def completed(self, reply: Reply) -> Reply:
-        """Return the reply with the request's adaptations, and with the provider's name on its opaque parts."""
+        """Return the reply with notes on the request's adaptations, and the provider's name on its opaque parts."""
         settings = self._request.settings
         if settings.hosted_tools or settings.extra_body:
             reply = self.codec.attributed(reply, self._request)
@@ -401,7 +404,7 @@ class ResponseReader:
 
 
 def _headers(response: httpx.Response) -> dict[str, str]:
-    """Return the headers by lower-case name, without ``content-encoding`` if httpx has decoded the body."""
+    """Return the headers by lower-case name, leaving out ``content-encoding`` if httpx has decoded the body."""
     headers = dict(response.headers.items())
     if response.is_stream_consumed:
         headers.pop("content-encoding", None)
@@ -419,7 +422,7 @@ def check_open(name: str, *, is_closed: bool) -> None:
 def warn_of_left_out(adapted: Sequence[str], name: str, warned: set[str]) -> None:
     """Log a warning for each ignored option in ``adapted``, once per client.
 
-    ``warned`` holds the options that were logged.
+    ``warned`` holds the options that have already been logged.
     """
     for note in adapted:
         option = note.partition("=")[0].partition(" ")[0]

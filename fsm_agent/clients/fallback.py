@@ -28,8 +28,8 @@ def is_not_the_requests_fault(error: ProviderError) -> bool:
     """Return True if another client may succeed after one has failed with ``error``.
 
     The result is False if the request itself is at fault (400, 413, 422, a content filter).  It is True for all other
-    errors, even if retrying the same client would not help: an invalid key, a model that no longer exists (404), a
-    malformed reply, or a dialog that is too long for this model.
+    errors, even those for which retrying the same client would not help: an invalid key, a model that no longer exists
+    (404), a malformed reply, or a dialog that is too long for this model.
     """
     if error.retryable or type(error) is not ProviderError:  # its type is more specific than its status
         return True
@@ -42,13 +42,13 @@ class FallbackClient(SyncVerbs):
 
     A reply's ``served_by`` names the client that it came from.  A stream can fall back only before its first delta.  An
     `OSError` or `httpx.TransportError` counts as a `ProviderError`.  A `UsageError`, such as a missing key, is raised
-    at once.  When all clients fail, the last error is raised.  Its message names the others, and the error is retryable
-    if any of them was.
+    at once.  When all clients fail, the last error is raised; its message names the others, and it is retryable if any
+    of them was.
 
     Args:
         clients: The clients, or models as ``provider:model``, in order.  They are closed when this client is closed.
-        moves_on: A function that returns True if the next client is tried after an error.
-        try_timeout_s: Timeout of each try in seconds.  The ``timeout_s`` of a request limits all tries together.
+        moves_on: A function that takes an error and returns True if the next client should be tried.
+        try_timeout_s: The timeout for each try, in seconds.  A request's ``timeout_s`` limits all tries together.
 
     Raises:
         ConfigError: If there are no clients, or one is neither a client nor a model.
@@ -142,7 +142,10 @@ class FallbackClient(SyncVerbs):
     async def _tried(
         self, ask: Callable[[Client, float | None], AsyncGenerator[Delta | Reply]], timeout_s: float | None
     ) -> AsyncGenerator[Delta | Reply]:
-        """Ask the clients in order, and yield the items from one.  There is no fallback after its first delta."""
+        """Ask the clients in order, and yield the items from one of them.
+
+        After its first delta, there is no fallback.
+        """
         clock = self.environment_defaults.get("clock")
         now = clock.now if clock else time.monotonic
         started_s, errors, is_over = now(), list[ProviderError](), False
@@ -202,12 +205,12 @@ class FallbackClient(SyncVerbs):
 
 
 def _served(reply: Reply, client: Client) -> Reply:
-    """Return the reply with the name of the client that it came from: the innermost one if clients are nested."""
+    """Return the reply with the name of the client that it came from, the innermost one if clients are nested."""
     return reply.changed(served_by=reply.served_by or client.name)
 
 
 def _soonest(errors: list[ProviderError]) -> float | None:
-    """Return the shortest ``retry_after_s``, or None if any of the errors has none."""
+    """Return the shortest ``retry_after_s``, or None if any error lacks one."""
     delays_s = [error.retry_after_s for error in errors]
     stated_s = [delay_s for delay_s in delays_s if delay_s is not None]
     return min(stated_s) if len(stated_s) == len(delays_s) else None

@@ -31,10 +31,11 @@ class HttpClient(SyncVerbs):
 
     Args:
         provider: The name of a provider in the catalogue, or your own `Provider`.
-        model: The provider's name for the model.  For the embedded provider, a path, or "" for the default model.
-        api_key: The key; by default, the value of the provider's environment variable.
-        base_url: The base URL; by default, the provider's environment variable if it is set, else the provider's
-            address.
+        model: The provider's name for the model.  For the embedded provider, this is a path, or "" for the default
+            model.
+        api_key: The key; by default, it is read from the provider's environment variable.
+        base_url: The base URL; by default, the value of the provider's environment variable if that is set, else the
+            provider's address.
         headers: Headers to send with every request.  They override the provider's headers.
         network: Timeouts, limits and transports for requests.
 
@@ -230,7 +231,7 @@ class HttpClient(SyncVerbs):
 
 
 def _drop_frames(error: BaseException | None) -> None:
-    """Drop the frames of an error and its causes, because the frames' variables hold headers, URLs and bodies."""
+    """Drop the stack frames of an error and its causes, because the frames' variables hold headers, URLs and bodies."""
     dropped = set[int]()
     while error is not None and id(error) not in dropped:
         dropped.add(id(error))

@@ -1,8 +1,8 @@
 """The httpx clients of an `HttpClient`: one for each event loop, made on first use.
 
-Requests through a proxy use httpx's own transport; all others use aiohttp.  A client closes with its event loop: an
-asynchronous generator references it, and `asyncio.run` closes all generators before the loop.  After `os.fork` the
-child makes new clients and leaves the parent's connections alone.
+Requests through a proxy use httpx's own transport; all others use aiohttp.  A client is closed with its event loop: an
+asynchronous generator holds it, and `asyncio.run` closes all such generators before it closes the loop.  After
+`os.fork`, the child makes new clients and leaves the parent's connections alone.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _NoCookies(httpx.Cookies):
 
 
 class _Client(httpx.AsyncClient):
-    """An httpx client that uses aiohttp's ``connections``, or by default httpx's own."""
+    """An httpx client that uses aiohttp's ``connections`` or, by default, httpx's own."""
 
     cookies = _NoCookies()  # type: ignore[override]
 
@@ -56,7 +56,7 @@ class _Client(httpx.AsyncClient):
 
 
 class LoopClient:
-    """The client of the running event loop.
+    """The client for the running event loop.
 
     Raises:
         ConfigError: If the user's function did not return a client.
@@ -105,7 +105,7 @@ class LoopClient:
         return response
 
     def _bounds_reads(self, exchange: HttpExchange) -> bool:
-        """Return whether aiohttp's read timeout is enough: nothing is streamed, and the upload is in one piece."""
+        """Return whether aiohttp's read timeout suffices: nothing is streamed, and the upload is in one piece."""
         is_short = not exchange.is_stream and len(exchange.content) <= PIECE_BYTES
         return is_short and self._connections is not None
 
@@ -140,10 +140,10 @@ class LoopClient:
         *,
         upload: _Upload | None = None,
     ) -> T:
-        """Return the result of one step in a request.
+        """Return the result of one step of a request.
 
-        If the step takes longer than ``limit_s`` seconds or passes the deadline, ``late`` is raised.  An upload extends
-        the limit and provides its own error.
+        If the step takes longer than ``limit_s`` seconds or runs past the deadline, ``late`` is raised.  An upload
+        extends the limit and provides its own error.
 
         Raises:
             httpx.TransportError: If the step fails or is late, or `aclose` was called.
@@ -193,7 +193,7 @@ class LoopClient:
 
 
 def _own_request(exchange: HttpExchange, body: httpx.AsyncByteStream, read_s: float | None) -> httpx.Request:
-    """Return a request to send over aiohttp; ``read_s`` limits the wait for each piece of the reply."""
+    """Return a request to send through aiohttp.  ``read_s`` limits the wait for each piece of the reply."""
     return httpx.Request(
         "POST",
         exchange.url,
@@ -204,11 +204,11 @@ def _own_request(exchange: HttpExchange, body: httpx.AsyncByteStream, read_s: fl
 
 
 class _Upload(httpx.AsyncByteStream):
-    """The content of a request in pieces.  Each piece has a write timeout, and the last one starts the read timeout.
+    """A request's content, sent in pieces.  Each piece has a write timeout, and the last one starts the read timeout.
 
     Attributes:
-        timeout: The wait for the response; None once the wait is over.
-        late: The error to raise when it expires.
+        timeout: The running timeout of the wait for the response; None once the wait is over.
+        late: The error to raise when the timeout expires.
     """
 
     def __init__(self, exchange: HttpExchange) -> None:
@@ -231,7 +231,7 @@ class _Upload(httpx.AsyncByteStream):
             self.timeout.reschedule(asyncio.get_running_loop().time() + left_s)
 
     def read(self) -> bytes:
-        """Return the whole content, as recorders such as vcrpy expect."""
+        """Return the whole content, which recorders such as vcrpy ask for."""
         return self._exchange.content
 
 
@@ -328,7 +328,7 @@ def _trust(network: Network, url: httpx.URL) -> ssl.SSLContext:
 
 @lru_cache(maxsize=16)
 def _context_for(verify: bool | str, source: str) -> ssl.SSLContext:
-    """Return a TLS context with the certificates of ``verify``; see `Network.verify`."""
+    """Return a TLS context that trusts the certificates named by ``verify``; see `Network.verify`."""
     if isinstance(verify, bool):
         context = httpx.create_ssl_context(verify=verify, trust_env=False)
     else:
@@ -344,7 +344,7 @@ def _context_for(verify: bool | str, source: str) -> ssl.SSLContext:
 
 
 class _Open(NamedTuple):
-    """A client, the generator that keeps it open, and the finalizer that has the event loop close the client."""
+    """An open client, with the generator that keeps it open and the finalizer that has the event loop close it."""
 
     client: LoopClient
     keeper: AsyncGenerator[None]
@@ -352,7 +352,7 @@ class _Open(NamedTuple):
 
 
 class HttpxClients:
-    """The clients of one `HttpClient`.  Thread-safe."""
+    """The httpx clients of one `HttpClient`.  This class is thread-safe."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -408,7 +408,7 @@ async def _aclose(keeper: AsyncGenerator[None]) -> None:
 
 
 def _end(loop: asyncio.AbstractEventLoop, keeper: AsyncGenerator[None], client: LoopClient) -> None:
-    """Have an event loop close its client; safe from any thread."""
+    """Make an event loop close its client.  This is safe from any thread."""
     if loop.is_closed():
         client.forget()
     else:

@@ -35,16 +35,16 @@ class Network(Value, frozen=True, kw_only=True):
 
     Attributes:
         connect_s: Timeout for connecting, in seconds, like all timeouts here.
-        read_s: Timeout until a reply begins, and between the pieces of a reply that is not streamed.
-        write_s: Timeout between the pieces of a request.  A slow server that keeps reading does not time out.
-        pool_s: Timeout for getting one of `max_connections`.  Requests get connections in order of arrival.
+        read_s: Timeout for a reply to begin, and between the pieces of a reply that is not streamed.
+        write_s: Timeout between the pieces of a request, so a slow server that keeps reading does not time out.
+        pool_s: Timeout for getting one of the `max_connections` connections, which requests get in order of arrival.
         idle_s: Timeout between the pieces of a stream; keep-alive comments count as pieces.
         linger_s: Time to wait for the end of a complete stream, so that its connection can be reused.
         max_reply_bytes: Largest size of one reply after decompression.
         max_connections: Largest number of simultaneous requests, and therefore connections, in each event loop.
-        proxy: URL of a proxy for all requests, ``http://user:password@host:port``, which is never shown.  By default
-            the environment names the proxies (``HTTPS_PROXY``, ``NO_PROXY`` …).  No proxy is used for loopback
-            addresses.
+        proxy: URL of a proxy for all requests, ``http://user:password@host:port``, which is never shown.  By default,
+            the proxies are those that the environment names (``HTTPS_PROXY``, ``NO_PROXY`` …).  No proxy is used for
+            loopback addresses.
         verify: Trusted certificates: True (those in ``SSL_CERT_FILE``, in ``SSL_CERT_DIR``, or from certifi), the path
             of a PEM file or a directory of certificates, or an `ssl.SSLContext`.  False trusts any server; use it in
             tests only.

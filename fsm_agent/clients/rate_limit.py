@@ -1,7 +1,7 @@
 """Client-side rate limits: requests and tokens per minute, and concurrency.
 
 pyrate-limiter is not suitable: it cannot correct an estimate, does not limit concurrency, lets small requests overtake
-large requests from another loop, refuses requests that exceed a minute's tokens, and accepts no other clock.
+large ones from another loop, refuses requests that exceed a minute's tokens, and does not accept another clock.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class RateLimit:
     request's tokens are estimated when it begins, and corrected once they are known.
 
     Args:
-        requests_per_minute: Number of requests that may begin in a minute.
-        tokens_per_minute: Number of input and output tokens together.  A request with a larger estimate waits for an
-            empty minute.
-        max_concurrent: Number of concurrent requests; a stream counts until it is exhausted or closed.
-        clock: Source of time and delays.
+        requests_per_minute: The number of requests that may begin in any 60 seconds.
+        tokens_per_minute: The number of tokens, input and output together, in any 60 seconds.  A request with a larger
+            estimate waits until none were used for a minute.
+        max_concurrent: The number of concurrent requests; a stream counts until it is exhausted or closed.
+        clock: The source of time and delays.
 
     Raises:
         ConfigError: If a limit is not a positive integer, or no limit is set.
@@ -92,7 +92,7 @@ class RateLimit:
         _known.add(self)
 
     def _enter_process(self) -> None:
-        """Forget the parent's requests after a fork."""
+        """After a fork, forget the parent's requests."""
         self._lock = threading.RLock()
         self._waiting.clear()
         self._under_way.clear()
@@ -117,14 +117,14 @@ class RateLimit:
 
     @asynccontextmanager
     async def reserve(self, tokens: int = 0, *, timeout_s: float | None = None) -> AsyncIterator[Reservation]:
-        """Wait for a reservation, and hold it inside the block.
+        """Wait for a turn, and hold the reservation inside the block.
 
         Args:
             tokens: The request's estimated tokens.
             timeout_s: The longest wait in seconds.  `Reservation.time_left` says how much of it is left.
 
         Raises:
-            TimedOut: If no turn comes in time.  The error is raised as soon as that is certain.
+            TimedOut: If the turn does not come in time.  The error is raised as soon as that is certain.
         """
         reservation = Reservation(tokens, timeout_s, self._clock)
         try:
@@ -144,7 +144,10 @@ class RateLimit:
                 self._call_next()
 
     def _call_next(self) -> None:
-        """Wake the first request in the queue if only time can still delay it.  The caller holds the lock."""
+        """Wake the first request in the queue if nothing but time can still delay it.
+
+        The caller must hold the lock.
+        """
         while self._waiting and self._waiting[0].is_dead:
             self._waiting.popleft()
         if self._waiting and (self._max_concurrent is None or len(self._under_way) < self._max_concurrent):
@@ -152,7 +155,7 @@ class RateLimit:
                 self._waiting[0].is_next.set_result(None)
 
     def _begin(self, reservation: Reservation) -> float:
-        """Begin ``reservation`` and return 0, or return the seconds to wait before the next try."""
+        """Begin ``reservation`` and return 0 if it may begin, else return the seconds to wait before the next try."""
         with self._lock:
             if not reservation.is_next.done():
                 raise self._late(reservation, None)
@@ -189,7 +192,7 @@ class RateLimit:
 
 
 class Reservation:
-    """A request's place in the queue of a `RateLimit`, and then its turn."""
+    """A request's place in a `RateLimit`'s queue and, once the request has begun, its share of the limit."""
 
     __slots__ = ("_clock", "_loop", "_started_at_s", "entry", "is_next", "timeout_s", "tokens")
 
@@ -212,7 +215,7 @@ class Reservation:
 
 
 class _Entry:
-    """The amount begun within one `_GRAIN_S`."""
+    """The amount that was begun within one period of `_GRAIN_S` seconds."""
 
     __slots__ = ("amount", "first_s", "last_s")
 
@@ -222,7 +225,7 @@ class _Entry:
 
 
 class _Window:
-    """The amount begun in the last 60 seconds, kept in bounded memory."""
+    """Counts the amount begun in the last 60 seconds, using bounded memory."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -252,7 +255,10 @@ class _Window:
         return newest
 
     def correct(self, entry: _Entry, change: int, now_s: float) -> None:
-        """Correct ``entry`` by ``change``.  An excess counts from now; unused tokens are subtracted from ``entry``."""
+        """Correct ``entry`` by ``change``.
+
+        An excess counts from now on, whereas unused tokens are subtracted from ``entry``.
+        """
         self._forget(now_s)
         if change > 0:
             self.add(change, now_s)
@@ -278,15 +284,15 @@ CHARS_PER_TOKEN = 4  # roughly, in English: https://platform.openai.com/tokenize
 
 
 class RateLimitedClient(SyncVerbs):
-    """A client whose requests wait for their turn under a limit.
+    """A client whose requests wait for their turn under a rate limit.
 
     A request's ``timeout_s`` includes the wait.  A request that does not get its turn in time fails with `TimedOut`,
-    which is retryable.  A request's tokens are estimated from its characters (images count as nothing), and corrected
-    by the usage in the reply.
+    which is retryable.  A request's tokens are first estimated from the number of its characters (images do not count),
+    and then corrected by the usage in the reply.
 
     Args:
         client: The client to limit, or a model as ``provider:model``.  It is closed when this client is closed.
-        limit: The limit.  Clients of the same account can share a limit.
+        limit: The limit, which clients for the same account can share.
 
     Examples:
         >>> limit = RateLimit(requests_per_minute=60)

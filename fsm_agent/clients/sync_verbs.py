@@ -48,7 +48,7 @@ class SyncVerbs(Closing):
         return portal.stream(self.astream(request, timeout_s=timeout_s))
 
     def close(self) -> None:
-        """Do nothing, since by default a client has nothing to close."""
+        """Do nothing, because by default a client has nothing to close."""
 
     async def aclose(self) -> None:
         """Async version of `close`."""

@@ -1,6 +1,6 @@
-"""The program of the child process that serves the embedded model.
+"""The program that runs in the child process and serves the embedded model.
 
-It imports nothing from the package, which starts it by the path of this file.  It reads one line of JSON from stdin
+It imports nothing from the package, which starts it by this file's path.  It reads one line of JSON from stdin
 (`model`, `alias`, `api_key`, `context_tokens`, and `chat_template` or null), and writes one to stdout: `base_url`, or
 `error` and `detail`.  It serves until the parent closes its stdin or dies.
 """
@@ -24,9 +24,9 @@ if sys.platform == "linux":
 def end_with_parent() -> threading.Thread:
     """End this process as soon as its stdin ends.
 
-    A thread waits for that, but it cannot run while the engine loads a model and holds the GIL.  So on Linux the kernel
-    does the same: at the end of an O_ASYNC pipe the process gets SIGIO, whose default action ends it (fcntl(2),
-    signal(7)).  Nothing is sent on stdin after the first line.
+    A thread waits for the end, but cannot run while the engine loads a model and holds the GIL.  On Linux, the kernel
+    therefore also watches the pipe: when an O_ASYNC pipe ends, the process gets SIGIO, whose default action ends it
+    (fcntl(2), signal(7)).  Nothing is sent on stdin after the first line.
     """
     if sys.platform == "linux":
         signal.signal(signal.SIGIO, signal.SIG_DFL)
@@ -50,7 +50,7 @@ def parameters(engine: Any, config: dict[str, Any]) -> Any:
     """Return the engine's parameters: one thread, one slot, loopback, a key, no output.
 
     A second thread would spin at barriers, which costs nine tenths of the speed while another process is busy.  With
-    several slots, the unified KV cache changes answers.  Measured with xllamacpp 2026.10.11549.
+    several slots, the unified KV cache changes answers.  Both were measured with xllamacpp 2026.10.11549.
     """
     params = engine.CommonParams()
     params.model.path = config["model"]
@@ -67,7 +67,7 @@ def parameters(engine: Any, config: dict[str, Any]) -> Any:
 
 
 def serve(config: dict[str, Any]) -> tuple[Any, dict[str, str]]:
-    """Start the server, and return `(server, report)`.  The report is for the parent.
+    """Start the server, and return `(server, report)`; the report is for the parent process.
 
     The caller must keep a reference to the server.
     """

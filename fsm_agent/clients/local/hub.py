@@ -1,7 +1,7 @@
 """Models from the Hugging Face Hub: ``hf:owner/repo``, ``hf:owner/repo:file.gguf`` or ``hf:owner/repo:Q4_K_M``.
 
-They are looked up in the Hub's cache on this machine, which other programs share.  ``hf download`` from
-`huggingface_hub` (the extra ``hub``) fetches them, and ``hf cache`` removes them.
+They are looked up in the Hub's cache on this machine, which other programs share.  ``hf download``, a command in
+`huggingface_hub` (the extra ``hub``), fetches them, and ``hf cache`` removes them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class HubModel(NamedTuple):
 
     Attributes:
         repo: Owner and repository, as ``owner/name``.
-        file: The name of a file, or a quantization that a file's name contains; "" if neither is given.
+        file: A file's name, or a quantization that the file's name contains; "" if neither is given.
     """
 
     repo: str
@@ -47,14 +47,14 @@ class CachedModel(NamedTuple):
 
 
 class Recommended(NamedTuple):
-    """A larger model that works better than the embedded one.
+    """A recommended model, which is larger than the embedded one and works better.
 
     Attributes:
         name: The name to use after ``local:``.
         file_gb: Size of the download.
         memory_gb: Memory needed to run the model with a context of 4,096 tokens.
-        licence: The licence of the weights.
-        good_for: What the model can do.
+        licence: The licence for the weights.
+        good_for: What the model is good for.
     """
 
     name: str
@@ -78,7 +78,7 @@ def is_hub_name(name: str) -> bool:
 
 
 def hub_model(name: str) -> HubModel:
-    """Return the model that ``hf:owner/repo[:file]`` names.
+    """Return the model named by ``hf:owner/repo[:file]``.
 
     Raises:
         ConfigError: If the name has another form.
@@ -91,12 +91,12 @@ def hub_model(name: str) -> HubModel:
 
 
 def _is_odd(part: str) -> bool:
-    """Return whether a text cannot be a name on the Hub, such as a path that leads out of a directory."""
+    """Return whether a text cannot be a name on the Hub, for example a path that leads out of a directory."""
     return ".." in part or part.startswith("/") or re.search(r"[^\w./+-]", part) is not None
 
 
 def find_cached(model: HubModel) -> Path:
-    """Return the file of a model in the cache, without using the network.
+    """Return a model's file in the cache, without using the network.
 
     Raises:
         ConfigError: If the file is not in the cache, the name matches several files, or `huggingface_hub` is not

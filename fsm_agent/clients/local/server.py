@@ -6,8 +6,8 @@ child per model:
 - It serves OpenAI's API on loopback and requires a random key, which it reads from its stdin.
 - It ends when its stdin closes: by `close`, at exit, or by the system when this process dies.
 - It has its own session, so Ctrl-C in a terminal reaches only this process.
-- A forked process owns no server: inherited servers are closed, and `local_server` starts a new server.
-- A child that died is replaced at the next call to `local_server`, so call that whenever you need the server.
+- A forked process owns no server: servers that it inherited are closed, and `local_server` starts a new one.
+- A child that died is replaced at the next call to `local_server`, so call that function whenever you need the server.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ CLOSE_TIMEOUT_S = 2.0
 class LocalServer:
     """A child process that serves one model.
 
-    It starts when the object is made.  It ends on `close`, when the last reference to the object is gone, or with this
-    process.  Use `local_server` to share one.
+    It starts when the object is made.  It ends when `close` is called, when the last reference to the object is gone,
+    or when this process ends.  Use `local_server` to share one server.
 
     Attributes:
         base_url: `http://127.0.0.1:<port>/v1`.
-        api_key: The key that every request needs.  It never appears in a repr or an error.
+        api_key: The key that every request needs, which never appears in a repr or an error.
         model: The model's name in requests.
-        pid: Process id of the child.
+        pid: The child's process id.
 
     Raises:
         ConfigError: If the engine is missing, has an unsupported version, or cannot load the model.
@@ -138,7 +138,7 @@ class LocalServer:
     def close(self) -> None:
         """End the child, even if requests are in flight.
 
-        This is safe to repeat, and to call from any thread and after a fork.
+        It is safe to call this repeatedly, from any thread, and after a fork.
         """
         self._finalizer()
 
@@ -204,7 +204,10 @@ def _exit_text(returncode: int) -> str:
 
 
 class _Locks:
-    """Two locks, taken in this order.  A forked child makes new ones, because other threads may have held these."""
+    """Two locks, which must be taken in this order.
+
+    A forked child makes new ones, because other threads may have held these.
+    """
 
     def __init__(self) -> None:
         self.starting = threading.Lock()  # held while `local_server` finds or starts a server
@@ -219,11 +222,13 @@ _shared: dict[str, LocalServer] = {}
 def local_server(
     model_path: str | None = None, *, say: Say | None = None, progress: Progress | None = None
 ) -> LocalServer:
-    """Return the running server of a model, shared by this process.  Fetch the model and start the server if needed.
+    """Return a model's running server, which this whole process shares.
 
-    This blocks: starting takes about half a second, fetching longer.  It is thread-safe.  For the arguments, see
-    `find_model` and `fetch_model`.  If the caller did not name the model, the model's file is verified first, and
-    fetched again if damaged.
+    Fetch the model and start the server if needed.
+
+    This call blocks: starting takes about half a second, and fetching takes longer.  It is thread-safe.  For the
+    arguments, see `find_model` and `fetch_model`.  If the caller did not name the model, the model's file is verified
+    first, and fetched again if damaged.
 
     Raises:
         ConfigError: If the model or the engine is missing or unusable.

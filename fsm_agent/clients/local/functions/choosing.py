@@ -1,4 +1,4 @@
-"""Choose the function whose description explains a question best, if it explains enough."""
+"""Choose the function whose description best explains a question, if one explains it well enough."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOTHING = "Function: Do something.\nUser's request: "
 def chosen(question: Question, functions: Sequence[Function], must: bool) -> Generator[Step, Reply, Function | None]:
     """Return the function that a question asks for.
 
-    If none fits, return None, or the best one if ``must`` is set.
+    If no function fits, return the best one if ``must`` is set, else None.
     """
     if must and len(functions) == 1:
         return functions[0]
@@ -41,7 +41,7 @@ def chosen(question: Question, functions: Sequence[Function], must: bool) -> Gen
 
 
 def explained(question: Question, functions: Sequence[Function]) -> Generator[Step, Reply, list[float]]:
-    """Return, in nats, how much likelier each function's description makes the question than a neutral one does.
+    """Return how much likelier, in nats, each function's description makes the question than a neutral one does.
 
     Only ASCII letters are scored, because the server cannot report tokens that are parts of non-ASCII letters.  The
     list is empty if most of the question's letters are not ASCII.
@@ -67,7 +67,7 @@ def _prompt(function: Function) -> str:
 
 
 def hints(question: Question, function: Function) -> float:
-    """Return a function's score, based on shared words, the numbers that it needs, and its enum values."""
+    """Return a function's score, based on words shared with the question, the numbers it needs, and its enum values."""
     fields = fields_of(function)
     shared = len(question.stems & _words(function, fields))
     required = [field for field in fields if field.is_required]

@@ -1,7 +1,7 @@
 """Typed answers from a small model: each field of a flat object is copied from the task's text.
 
-With only a schema, a small model makes up values, and may never end a string.  So code reads numbers and enums from the
-text, and the model chooses which words to copy.
+If it is given only a schema, a small model makes up values and may never end a string.  Therefore code reads numbers
+and enums from the text, and the model chooses which words to copy.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LABEL = re.compile(
 
 
 def is_extraction(request: Request) -> bool:
-    """Return True if the answer is a flat object, and the request sets no output mode."""
+    """Return True if the request wants a flat object as its answer and sets no output mode."""
     output = request.output
     return request.mode is None and not output.is_text and not output.is_wrapped and is_flat(output.schema or {})
 

@@ -1,4 +1,4 @@
-"""Fill in the arguments of a chosen function.  Code reads them from the question, or the model copies them from it."""
+"""Fill in a chosen function's arguments, which code reads from the question or the model copies from it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Reading:
         return value, value is not None
 
     def trimmed(self, value: Any) -> Any:
-        """Return a copied value without punctuation at its ends.  A quotation keeps its punctuation."""
+        """Return a copied value without the punctuation at its ends, unless it is a quotation."""
         if isinstance(value, list):
             items = [_trimmed(item) if isinstance(item, str) else item for item in value]
             return [item for index, item in enumerate(items) if not isinstance(item, str) or item not in items[:index]]
@@ -148,9 +148,10 @@ _EXAMPLES = (  # worked examples, with functions that no test uses
 def filled(
     question: Question, function: Function, *, copies_only: bool = False
 ) -> Generator[Step, Reply, dict[str, Any]]:
-    """Return the arguments of a function: the required ones, and the optional ones that the question states.
+    """Return a function's arguments: the required ones, and the optional ones that the question states.
 
-    With ``copies_only``, a number or text that the question does not contain is None.  Otherwise the model makes it up.
+    With ``copies_only``, a number or text that the question does not contain becomes None; otherwise the model makes it
+    up.
     """
     fields, reading = fields_of(function), Reading(question)
     required = [field for field in fields if field.is_required]

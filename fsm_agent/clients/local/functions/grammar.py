@@ -94,7 +94,7 @@ class Grammar:
 
 
 def _chunks(phrase: str, *, is_begin: bool) -> list[str]:
-    """Return the JSON-escaped pieces that a copy of the phrase may consist of: words, and names of several words."""
+    """Return the JSON-escaped pieces that a copy of the phrase may consist of: words, and names with several words."""
     if _SHORT.fullmatch(phrase):
         return [phrase]
     chunks = list[str]()
@@ -113,7 +113,7 @@ def _digits(kind: str) -> str:
 
 
 def type_of(schema: Mapping[str, Any]) -> str:
-    """Return the type of a schema's values: the first that is not null."""
+    """Return the type of a schema's values: the first one listed that is not null."""
     for choice in schema.get("anyOf") or schema.get("oneOf") or ():
         if (kind := type_of(choice)) != "null":
             return kind

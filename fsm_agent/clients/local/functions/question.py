@@ -36,7 +36,7 @@ def spaced(name: str) -> str:
 
 
 def stem(word: str) -> str:
-    """Return a word without its ending, as a rough approximation."""
+    """Return a rough approximation of a word's stem: the word without its ending."""
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             return word[: -len(ending)]
@@ -89,7 +89,7 @@ class Number(NamedTuple):
 
 
 class Question:
-    """The text of a question, and what code can read from it.
+    """A question's text, and what code can read from it.
 
     Attributes:
         text: The first `MAX_CHARS` of the text.
@@ -140,7 +140,7 @@ class Question:
 
     @cached_property
     def runs(self) -> tuple[tuple[Number, ...], ...]:
-        """The lists of adjacent numbers, and for a list with an "and", also the parts before and after the "and"."""
+        """The lists of adjacent numbers and, for each list with an "and", also the parts before and after the "and"."""
         runs, last_end = list[list[list[Number]]](), -1
         for number in self.numbers:
             between = self.text[last_end : number.start] if runs else "."
@@ -181,7 +181,7 @@ class Question:
         return [(match.start(), match.group()) for match in WORD.finditer(self.text)]
 
     def position_of(self, value: object) -> int | None:
-        """Return where the question mentions a value, by its words or their stems, or None if it does not."""
+        """Return where the question mentions a value's words or their stems, or None if it does not."""
         if isinstance(value, int | float) and not isinstance(value, bool):
             return next((number.start for number in self.numbers if as_json(value) == number.value), None)
         words = WORD.findall(spaced(str(value)))
@@ -203,7 +203,7 @@ class Question:
         return min([positions[name] for name in wanted]) if wanted and wanted <= positions.keys() else None
 
     def mentioned(self, values: Iterable[object]) -> list[object]:
-        """Return the values that the question mentions, in the order of the question."""
+        """Return the values that the question mentions, in the order in which it mentions them."""
         positions = [
             (position, index, value)
             for index, value in enumerate(values)

@@ -1,6 +1,7 @@
-"""One reply made from several requests, for a model that cannot call functions or copy from a text by itself.
+"""Builds one reply from several requests, for a model that cannot call functions or copy from a text by itself.
 
-`_made` decides on the next request and takes its reply, without I/O.  `guided` is the loop around it.
+`_made` decides on each next request and takes the reply to it, without I/O; `guided` is the loop that performs the
+requests.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def needs_guidance(request: Request) -> bool:
 async def guided(
     request: Request, profile: Profile, perform: Callable[[Step], AsyncGenerator[Delta | Reply]]
 ) -> AsyncGenerator[Delta | Reply]:
-    """Send the requests behind one reply, one after the other, and yield the deltas and the whole reply."""
+    """Send the requests that one reply is built from, one after the other.  Yield its deltas, then the whole reply."""
     making, usage, count = _made(request, profile), UNUSED, 0
     answer: Any = None  # to the last request
     while True:

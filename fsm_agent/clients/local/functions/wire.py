@@ -31,7 +31,7 @@ class _Raw(Codec):
 
 
 class Completions(_Raw):
-    """The codec for ``/completions``.  A grammar goes into ``extra_body``."""
+    """The codec for ``/completions``, which takes a grammar in ``extra_body``."""
 
     name = "llama-completions"
 
@@ -79,7 +79,7 @@ COMPLETIONS, TOKENS = Completions(), Tokens()
 
 
 class Step(NamedTuple):
-    """One of the requests that lead to a reply."""
+    """One of the requests from which a reply is built."""
 
     request: Request
     codec: Codec | None = None  # by default the codec of the model's provider
@@ -95,11 +95,11 @@ class Step(NamedTuple):
 
 
 def completion(prompt: str, grammar: str, max_tokens: int, *, logprobs: bool = False) -> Step:
-    """Return the request to complete a text under a grammar with the likeliest tokens."""
+    """Return a request to complete a text with the likeliest tokens that a grammar allows."""
     settings = Settings(max_tokens=max_tokens, top_logprobs=0 if logprobs else None, extra_body={"grammar": grammar})
     return Step(Request(messages=[Message.of("user", prompt)], settings=settings), COMPLETIONS)
 
 
 def tokens(text: str) -> Step:
-    """Return the request to split a text into tokens."""
+    """Return a request to split a text into tokens."""
     return Step(Request(messages=[Message.of("user", text)]), TOKENS)
