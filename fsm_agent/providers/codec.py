@@ -464,7 +464,7 @@ class Decoder(ABC):
         self.headers = headers
         self._events = EventStream()
         self._told = self.usage  # the usage reported last
-        self._counts: Mapping[str, Any] = {}  # as the service names them
+        self._counts: dict[str, Any] = {}  # as the service names them
         self._is_done = False
         self._has_no_more = False
         self._has_halves = False
@@ -537,7 +537,7 @@ class Decoder(ABC):
         A later report may lack a count, or repeat it as 0.
         """
         if type(counts) is dict and counts:
-            self._counts = _newest(self._counts, counts)
+            _take_newer(self._counts, counts)
             if (usage := usage_of(self._counts)) != self.usage:
                 self.usage = usage
 
@@ -649,14 +649,13 @@ class Decoder(ABC):
         return with_halves(value)
 
 
-def _newest(before: Mapping[str, Any], counts: Mapping[str, Any]) -> Mapping[str, Any]:
-    merged = {**before}
-    for key, value in counts.items():
-        known = before.get(key)
-        newest = _newest(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
-        if newest or not known:
-            merged[key] = newest
-    return merged
+def _take_newer(counts: dict[str, Any], newer: Mapping[str, Any]) -> None:
+    for name, value in newer.items():
+        known = counts.get(name)
+        if isinstance(known, dict) and isinstance(value, dict):
+            _take_newer(known, value)
+        elif value or (not known and value is not None):
+            counts[name] = value
 
 
 def _json_or_text(data: bytes) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -18,6 +19,7 @@ from support.dialects import AnthropicDialect, ChatDialect, GeminiDialect, Respo
 from support.examples import examples
 from support.recordings import RECORDED, needs_recorded
 from support.stream_checks import check_linear
+from support.time_growth import growth
 from wire_check import CODECS, body_of, cases
 
 from fsm_agent.call import Request
@@ -111,3 +113,15 @@ def test_streams_take_linear_time(name: str, dialect: Any) -> None:
         dialect.codec.encode(request, model="m", profile=Profile(), stream=False)
 
     check_linear(dialect.codec, lambda size: framed(dialect.events(Turn(GROWING[name](size)))), 200, sent_back)
+
+
+@pytest.mark.nightly
+def test_reports_of_usage_take_linear_time() -> None:
+    def reporting(size: int) -> bytes:
+        reports = [{"choices": [], "usage": {f"count_{n}_{m}": 1 for m in range(20)}} for n in range(size)]
+        return b"".join([b"data: %b\n\n" % json.dumps(report).encode() for report in reports])
+
+    def feed(body: bytes) -> None:
+        ChatDialect().codec.decoder({}).feed(body)
+
+    assert growth(reporting, feed, 500) < 3

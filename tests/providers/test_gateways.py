@@ -257,6 +257,11 @@ class TestUsage:
             reply, _ = streamed(codec, *events)
             assert reply.usage == Usage(input_tokens=15, output_tokens=5, cached_tokens=4)
 
+    def test_a_count_of_zero_does_not_become_unknown(self) -> None:
+        first, later = {"prompt_tokens": 15, "completion_tokens": 0}, {"prompt_tokens": 15, "completion_tokens": None}
+        reply, _ = streamed(CHAT, {**chunk("stop"), "usage": first}, {"choices": [], "usage": later})
+        assert reply.usage == Usage(input_tokens=15, output_tokens=0)
+
 
 BEGUN = {"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": 15, "cache_read_input_tokens": 4}}}
 SAID = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Hi"}}
