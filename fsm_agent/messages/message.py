@@ -408,7 +408,7 @@ Examples:
 """
 
 
-class Message(Value, frozen=True, kw_only=True):
+class Message(Value, frozen=True, kw_only=True, weakref=True):
     """One entry of a dialog: a role and parts.  Messages are immutable, and equal if their parts are equal.
 
     Examples:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -217,11 +219,30 @@ REFUSED = replace(PLAIN[1], settings=Settings(stop=("END",)))  # which the wire 
 
 
 @pytest.mark.parametrize("target", [*PLAIN, *WORDS, REFUSED])
-def test_a_long_dialog_is_not_encoded_afresh_for_each_request(target: Target) -> None:
+def test_long_dialogs_are_not_encoded_afresh_for_each_request(target: Target) -> None:
     call = FunctionCall(id="1.0", name="search", arguments_json="{}")
     head = [*HEAD, Message.of("assistant", call), Message.of("tool", FunctionResult(id="1.0", name="search", text="1"))]
-    outcome(target.sent, head)
+    at_once = [head, *[anew(head) for _ in range(8)]]
+    for dialog in at_once:
+        outcome(target.sent, dialog)
     assert calls_of(target, [*head, USER]) < 0.7 * calls_of(target, anew([*head, USER]))
+
+
+class Data(dict[str, Any]):
+    """JSON data that can be watched."""
+
+
+@wires
+def test_a_long_dialog_is_kept_no_longer_than_its_messages(target: Target) -> None:
+    data = Data(x=1)
+    part = Opaque(wire=target.codec.name, data={"type": "input_x", "x": data})
+    dialog = [*HEAD, Message.of("user", part), Message.of("assistant", "Yes."), USER]
+    watched = weakref.ref(data)
+    target.sent(dialog)
+    target.sent([*dialog, USER])
+    del data, part, dialog
+    gc.collect()
+    assert watched() is None
 
 
 @wires
