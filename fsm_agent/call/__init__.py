@@ -1,7 +1,7 @@
-"""The agent call: its table, its record, and the interpretation of replies.
+"""The agent call: its table, its record, and how replies are interpreted.
 
-All decisions are made here.  The code is pure: it uses no clock, no network and no randomness.  Everything that waits
-is an effect, which `fsm_agent.runtime` performs.
+All decisions are made here.  The code is pure: it uses no clock, network or randomness.  Everything that waits is an
+effect, which `fsm_agent.runtime` performs.
 """
 
 import fsm_agent.prompts  # before its modules; see CONTRIBUTING.md

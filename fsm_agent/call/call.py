@@ -63,7 +63,7 @@ UNPICKLABLE = (AttributeError, EOFError, ImportError, LookupError, OSError, Runt
 class AgentCall(Process, Generic[Out]):
     """One run of the machine over a dialog: a mutable object around an immutable record.
 
-    A driver performs the `effects` of the call, and passes their outcomes to `advance`.  Agents and flows among its
+    A driver performs the call's `effects` and passes their outcomes to `advance`.  Agents and flows among the call's
     functions run as its children.
 
     Args:
@@ -71,22 +71,22 @@ class AgentCall(Process, Generic[Out]):
         prompt: The task's prompt: functions, output, handlers.
         settings: Options for requests to the model.
         args: Options for this call only, which override the options of its prompt.
-        stop_when: A pure function that may end the call at a reply.
+        stop_when: A pure function that may end the call after a reply.
         check: A function that judges each answer before it becomes the output; see `Agent`.
         view: Selects the part of the dialog that the model sees; by default, all of it.
-        deps: The dependencies of functions, for their `Context`.
+        deps: The functions' dependencies, for their `Context`.
         has_approver: Whether the driver has an approver, which is asked about every function unless its policy exempts
             it.
 
     Attributes:
-        problem: The exception that the parser or check raised for the latest reply, or the exception of a function that
-            made the call fail, or None.  The record holds only the type and text of the exception.
+        problem: The exception that the parser or check raised on the latest reply, or with which a function made the
+            call fail; None if there is none.  The record holds only the exception's type and text.
         prompt_change: How the prompt has changed since the snapshot or run was made, or None if it has not changed.
-        client: The client for the model that the record names.  If it is None, the driver finds a client by that name,
-            or uses its own.
-        opening: A function that makes the system prompt when the call begins, or None if the dialog has one.
-        system_args: See `Dialog`.  A restored call does not know them, and assumes that the agent made its system
-            message.
+        client: The client for the model that the record names.  If it is None, the driver looks up a client by that
+            name, or uses its own.
+        opening: A function that makes the system prompt when the call begins, or None if the dialog already has one.
+        system_args: See `Dialog`.  A restored call does not know these arguments, and assumes that the agent made its
+            system message.
 
     Examples:
         >>> from fsm_agent.call import Begun, Replied
@@ -155,7 +155,7 @@ class AgentCall(Process, Generic[Out]):
             dialog: The conversation so far, including the task.
             prompt: The task's prompt.
             limits: The budgets.
-            depth: The number of agent calls around this one.
+            depth: The number of agent calls inside which this call is nested.
             extra: The caller's JSON-serializable data, kept in the record.
             parser_args: JSON-serializable arguments for the prompt's parser and validators, kept in the record.
             options: The other arguments of `AgentCall`.
@@ -196,7 +196,7 @@ class AgentCall(Process, Generic[Out]):
         return self.record.deadline_s
 
     def beginning(self, name: str) -> tuple[str, str]:
-        """Return ``"call"`` and the text of the task, which is empty if the call has taken over a dialog."""
+        """Return ``("call", task)``.  The task's text is empty if the call has taken over a dialog."""
         r = self.record
         if name.startswith(TAKES_OVER):
             return "call", ""
@@ -205,8 +205,8 @@ class AgentCall(Process, Generic[Out]):
     def cancel(self, reason: str = "") -> None:
         """Cancel the call, from any thread or from one of its functions.
 
-        The driver ends the call at once, whatever it waits for, and ignores later outcomes.  A function that runs in
-        the driver's own thread has to return first; see `drivers.run`.  A call without a driver ends when a driver
+        The driver ends the call at once, whatever the call waits for, and ignores later outcomes.  A function that runs
+        in the driver's own thread has to return first; see `drivers.run`.  A call that has no driver ends when a driver
         takes it up, or when you call ``advance("", Cancelled())``.
         """
         super().cancel(reason)
@@ -273,7 +273,7 @@ class AgentCall(Process, Generic[Out]):
         return trigger, r, event, self.prompt
 
     def read(self, r: CallRecord, about: Any, outcome: Outcome) -> tuple[str, TableEvent]:
-        """Return the trigger of an outcome, and the event for the table."""
+        """Return `(trigger, event)` for an outcome: its trigger, and the event that the table receives."""
         if type(about) is AskSummary:
             return read_summary(r, about, outcome)  # type: ignore[arg-type]
         if type(outcome) is ModelFailed and outcome.error.kind == ContextTooLong.__name__ and self.view is not None:
@@ -284,13 +284,13 @@ class AgentCall(Process, Generic[Out]):
         return read_reply(r, outcome.reply, self.prompt, self.stop_when, self._ran_last(), gate)
 
     def _keep_parsed(self, event: TableEvent) -> None:
-        """Keep the output parsed from the latest reply, or the exception from the parser or the check."""
+        """Keep the output that was parsed from the latest reply, or the exception that the parser or check raised."""
         self._output, self.problem = _UNPARSED, None
         if type(event) is FinalReply:
             self._output, self.problem = event.output, event.error
 
     def as_events(self, before: CallRecord, steps: Sequence[Event]) -> Sequence[Event]:
-        """Return steps as events for listeners, with the changes to the dialog since the record ``before``."""
+        """Return steps as events for listeners, including the changes to the dialog since the record ``before``."""
         return with_history(self, before, steps if self.delegation is None else tuple(with_functions(self, steps)))
 
     # Its children; see `Process`
@@ -434,13 +434,13 @@ class AgentCall(Process, Generic[Out]):
         return _received, (self.record, self.prompt.path, code)
 
     def _code(self) -> dict[str, Any]:
-        """Return the arguments that made the call, without its record."""
+        """Return the arguments that the call was made with, except its record."""
         if self.record.ending is not None:
             return {"prompt": self.prompt}
         return {name: getattr(self, name) for name in ("prompt", *CALL_PARTS)}
 
     def closed_again(self) -> CallRecord:
-        """Apply the policies again to pending function calls that were not approved, and return the record.
+        """Apply the functions' policies again to pending calls that were not approved, and return the new record.
 
         Inner calls are dropped if their function was removed or is no longer an agent.
         """
@@ -457,7 +457,7 @@ class AgentCall(Process, Generic[Out]):
         return r.changed(children={name: child.closed_again() for name, child in inner.items()})
 
     def successor(self, r: CallRecord) -> str:
-        """Return the name of the call that has taken over the dialog.
+        """Return the name of the inner call that has taken over the dialog.
 
         Raises:
             SnapshotError: If the prompt no longer has the handoff.
@@ -472,12 +472,11 @@ class AgentCall(Process, Generic[Out]):
         return successor_name(name)
 
     def result(self) -> CallResult[Out]:
-        """Return the result of the call.
+        """Return the call's result.
 
         Raises:
-            CallFailed: If the call ended without an output.  The cause is the error from the provider or parser, if
-                any.
-            CallSuspended: If the call has not ended and waits for an answer.
+            CallFailed: If the call ended without an output.  Its cause is the provider's or parser's error, if any.
+            CallSuspended: If the call has not ended, because it waits for an answer.
         """
         return result_of(self)
 
@@ -497,7 +496,7 @@ class AgentCall(Process, Generic[Out]):
 
     @property
     def proposed(self) -> Any:
-        """The parsed answer that waits for the check, or None if no answer waits."""
+        """The parsed answer that waits for the check, or None if none does."""
         return self._parsed_output(self.record) if self.record.state is State.CHECKING else None
 
     def _parsed_output(self, r: CallRecord) -> Any:
@@ -507,7 +506,7 @@ class AgentCall(Process, Generic[Out]):
         return self._output
 
     def subject(self, effects: Sequence[Effect], key: str, outcome: Any) -> Any:
-        """Return the function call that a key belongs to, or the effect itself if it has no function call.
+        """Return the function call that a key belongs to, or the effect itself if it concerns no function call.
 
         Raises:
             OutcomeError: If no effect waits for this outcome.

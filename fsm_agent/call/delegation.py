@@ -1,11 +1,11 @@
-"""Agent calls whose functions include agents or flows, which run as inner processes.
+"""Delegation: agents and flows that are functions of an agent call, or take over its dialog, run as inner processes.
 
-The inner call performs the effect that runs the function.  It starts when the function would run, its effects have keys
-such as ``run:2.0/…``, and its end is the function's outcome.  So the inner call's questions suspend the outer call, and
-its record is part of the outer record, in snapshots and journals.
+The inner call performs the effect that would run the function.  It starts when the function would run, its effects have
+keys such as ``run:2.0/…``, and its end is the function's outcome.  The inner call's questions therefore suspend the
+outer call, and its record is part of the outer record, in snapshots and journals too.
 
-An agent that takes over the dialog is also a child.  Its name comes from the handoff: ``to:billing/…``.  When the child
-ends, the call ends.
+An agent that takes over the dialog is also a child, which is named after the handoff: ``to:billing/…``.  When this
+child ends, the call ends.
 """
 
 from __future__ import annotations
@@ -31,22 +31,25 @@ from fsm_agent.messages.message import FunctionCall
 
 
 class _HandoffTarget(NamedTuple):
-    """The effect of a call whose dialog was handed over.  The other agent's call, a child, performs it."""
+    """The effect that a call waits for once its dialog has been handed over.
+
+    The other agent's call, which is a child, performs it.
+    """
 
     key: str
     function: Function
 
 
 class Delegation:
-    """Starts the inner agents of a call, and turns their ends into outcomes of the call.
+    """Starts a call's inner agents, and turns their ends into outcomes for the call.
 
-    One advance may take several steps of the call, since it also starts children and reacts to their ends.  So a step
-    may start from a record that is not committed yet.
+    One advance may take several steps of the call, because it also starts children and reacts to their ends.  A step
+    may therefore start from a record that is not committed yet.
 
     Attributes:
         inners: The current and former inner agents and their calls, by name, for listeners.
         ahead: The record after the call's own latest step, which may not be committed yet.
-        parsed: The final or refused reply of the current advance, or None.
+        parsed: The final or refused reply in the current advance, or None.
     """
 
     def __init__(self, call: Any) -> None:
@@ -57,7 +60,10 @@ class Delegation:
         self._alone: tuple[Any, tuple[Any, ...]] = (None, ())  # a trace, and the call's own effects after it
 
     def address(self, key: str, outcome: Any) -> str:
-        """Return the key under which the call takes an outcome.  After a handoff, the other agent's call takes it."""
+        """Return the key under which the call takes an outcome.
+
+        After a handoff, the key leads to the other agent's call.
+        """
         call = self.call
         if call.record.state is not State.HANDED_OVER or SEPARATOR in key:
             return key
@@ -113,7 +119,7 @@ class Delegation:
     # Steps
 
     def own_step(self, record: CallRecord, key: str, outcome: Any, steps: list[Event]) -> CallRecord:
-        """Take a step of the call for an outcome, and all steps that follow.  Return the record after them."""
+        """Take the call's step for an outcome, and all steps that follow from it.  Return the record after them."""
         if record.state is State.HANDED_OVER and type(outcome) is not HandoffEnded:  # the outcome has ended its child
             (key,) = record.children
             outcome = self.result_of_child(key, self.call.child_process(record, key))
@@ -172,7 +178,7 @@ class Delegation:
         return self.ahead
 
     def within_budget(self, record: CallRecord, steps: list[Event]) -> CallRecord:
-        """End the call if it and its inner agents have exceeded its budget, and return the record."""
+        """End the call if it has exceeded its budget together with its inner agents, and return the record."""
         if record.ending is None and record.children and has_budget(record.limits) and exceeded(record):
             newest = steps[-1]
             step: Any = newest.event if isinstance(newest, Inside) else newest
@@ -186,7 +192,7 @@ class Delegation:
         return self._step_alone(r, key, HandedOver(name=name, agent=delegate.agent_name, at_s=at_s), steps)
 
     def _unseeded(self, r: CallRecord, children: Mapping[str, Any]) -> Any:
-        """Return the effect of an agent whose call has not been made yet, or None."""
+        """Return the effect of an inner agent whose call has not been made yet, or None if there is none."""
         for effect in self.effects_alone(r):
             is_run = type(effect) is RunFunction and effect.function.delegate is not None
             if (is_run or type(effect) is _HandoffTarget) and effect.key not in children:
@@ -194,7 +200,10 @@ class Delegation:
         return None
 
     def effects_alone(self, r: CallRecord) -> tuple[Any, ...]:
-        """Return the effects of the call itself in a record.  They are cached by the trace."""
+        """Return the call's own effects in a record, without those of its children.
+
+        They are cached by the record's trace.
+        """
         if self._alone[0] is not r.trace:
             if r.state is State.HANDED_OVER:
                 found: tuple[Any, ...] = (

@@ -1,4 +1,4 @@
-"""Events that are derived from records: changes to dialogs, and starts and ends of functions that are agents."""
+"""Events that are derived from records: changes to dialogs, and the starts and ends of functions that are agents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def with_history(process: Process, before: Any, events: Sequence[Event]) -> Sequ
 
 
 def history_change(before: CallRecord | None, after: CallRecord) -> HistoryChanged | None:
-    """Return the change between two records of a call, or None if the history has not changed."""
+    """Return how the history has changed between two records of a call, or None if it has not changed."""
     kept, end = len(after.dialog), len(after.dialog) + len(after.branch)
     length, branch = (after.seeded_with, 0) if before is None else (len(before.dialog), len(before.branch))
     if kept == length and len(after.branch) >= branch:  # the branch only grows, or is pruned as a whole
@@ -56,7 +56,7 @@ def _change_at(process: Process, before: Any, path: str) -> HistoryChanged | Non
 
 
 def with_functions(outer: Any, steps: Sequence[Event]) -> Iterator[Event]:
-    """Yield steps, with `FunctionStarted` before an inner agent's first step and `FunctionEnded` after its last."""
+    """Yield the steps, with `FunctionStarted` before an inner agent's first step and `FunctionEnded` after its last."""
     for event in steps:
         path, step = (event.path, event.event) if isinstance(event, Inside) else ("", event)
         if isinstance(step, Stepped):

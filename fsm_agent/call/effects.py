@@ -1,9 +1,10 @@
 """The effects: everything that an agent call can wait for.
 
-An effect is a request to the outside world.  A driver performs it, with the effect's `Activity`
+An effect is a request to the outside world.  A driver performs it with the effect's `Activity`
 (`fsm_agent.runtime.call_activities`), and passes the outcome to the call under the same ``key``.  A key names the
-request, not its subject (``ask:3.0`` and ``run:3.0`` differ), and is used once in the life of a call.  Each kind of
-effect has a ``prefix`` with which its keys begin, and ``outcomes``, the kinds of outcomes that answer it.
+request, not its subject (``ask:3.0`` and ``run:3.0`` differ), and is used only once in the life of a call.  Each kind
+of effect has a ``prefix``, with which its keys begin, and ``outcomes``, which lists the kinds of outcomes that answer
+it.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class CallModel(EffectValue, frozen=True):
 
 
 class AskSummary(EffectValue, frozen=True, kw_only=True):
-    """Asks a model for a summary of the beginning of the dialog.
+    """Asks a model to summarize the beginning of the dialog.
 
     Examples:
         >>> request = Request(messages=(Message.of("user", "Hi."),))
@@ -198,7 +199,7 @@ class RunFunction(EffectValue, frozen=True):
 
 
 class Reconcile(EffectValue, frozen=True):
-    """Asks what became of a function that must not run twice, after its driver was lost.
+    """After a driver was lost, asks what became of a function that must not run twice.
 
     Examples:
         >>> @function(once=True, reconcile=lambda call, context: Returned(text="it was paid"))
@@ -240,10 +241,10 @@ Effect: TypeAlias = (
 
 
 def describe_effects(effects: Sequence[Effect], run: str = "", driver: str = "agent", one: str = "call") -> str:
-    """Describe the effects and how to answer them, as text of bounded length for an error.
+    """Describe the effects and how to answer them, as text of limited length for an error.
 
-    ``driver`` is a Python expression for the driver of the process, and ``one`` the attribute of the error that holds
-    the process.
+    ``driver`` is a Python expression for the process's driver, and ``one`` is the error's attribute that holds the
+    process.
     """
     named = [f"{effect.key!r}{_about(effect)}" for effect in effects[:_MOST_NAMED]]
     if len(effects) > _MOST_NAMED:

@@ -1,4 +1,4 @@
-"""The header of an agent call's journal: the initial data of the call, and how to make the call from it."""
+"""The header of an agent call's journal: the call's initial data, and how to make the call from it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from fsm_agent.prompts.prompt import Prompt
 
 
 class Seed(Value, frozen=True, kw_only=True):
-    """The initial data of a call, without code.
+    """A call's initial data, without its code.
 
-    If the call is a turn of a conversation, the messages from earlier turns belong after its system message.
+    If the call is a turn in a conversation, the messages from earlier turns belong after its system message.
     """
 
     prompt: str  # the path of the prompt
@@ -45,7 +45,7 @@ class Seed(Value, frozen=True, kw_only=True):
 
 
 class ConversationTurn(Value, frozen=True):
-    """The position of a call in a conversation."""
+    """A call's position in a conversation."""
 
     conversation: str
     turn: int  # from 1
@@ -71,9 +71,9 @@ def header_of_call(
     *,
     is_offer_late: bool = False,
 ) -> str:
-    """Return the header of the journal of a call that has not begun.
+    """Return the journal header for a call that has not begun.
 
-    ``is_offer_late`` says that the functions depend on deps, so the fingerprint is not known yet.
+    ``is_offer_late`` is True if the functions depend on deps, so that the fingerprint is not known yet.
 
     Raises:
         UsageError: If an argument cannot be written as JSON.
@@ -124,7 +124,7 @@ def seed_of(header: Header) -> Seed:
 
 
 def request_differences(one: Header, other: Header) -> list[str]:
-    """Return the differences between the calls of two headers, in words.
+    """Describe in words how the calls in two headers differ.
 
     Code and the agent's system prompt are not compared.
     """
@@ -162,14 +162,14 @@ def earlier_messages(header: Header, count: int) -> range:
 
 
 def on_its_own(header: Header, earlier: Sequence[Message]) -> Header:
-    """Return the header of a turn, rewritten for a run outside any conversation, with all messages."""
+    """Return a turn's header rewritten for a run outside any conversation, which holds all messages itself."""
     seed = seed_of(header)
     whole = seed.changed(dialog=with_earlier(seed.dialog, earlier, _start(seed.dialog)), is_continued=False, earlier=0)
     return header.changed(seed=msgspec.Raw(to_json(whole).encode()), conversation="", turn=0, follows="")
 
 
 def turn_snapshot(call: AgentCall) -> str:
-    """Return a snapshot of a call without the messages from earlier turns of its conversation."""
+    """Return a snapshot of a call, without the messages from its conversation's earlier turns."""
     earlier = None if call.journal is None else call.journal.earlier
     return snapshot_in_run(call, earlier or range(0))
 
@@ -185,7 +185,7 @@ def call_of(
     """Return the call as it began, or as it was at its last snapshot.
 
     If a pending function has been removed, the model gets an error, unless the function was approved (`lost_approval`).
-    A run that began without a check continues without a check, so that its journal can be read.
+    A run that began without a check continues without one, so that its journal can still be read.
     """
     if not seed.is_checked:
         parts["check"] = None

@@ -1,9 +1,9 @@
-"""Interpret an outcome: find its trigger, and make the event for the table.
+"""Interpret an outcome: find its trigger, and make the event that the table receives.
 
 A reply has exactly one trigger.  The prompt's parser and `stop_when` run here, once.  They must be pure.
 
 A check may change the answer.  The record keeps the changed answer as JSON, from which every driver and every restored
-call reads the same output.  So a value that cannot be read back is refused.
+call reads the same output, so a value that cannot be read back is refused.
 """
 
 from __future__ import annotations
@@ -99,19 +99,19 @@ class Proposal:
 
 
 def checked_output(document: str, record: CallRecord, prompt: Prompt[Any]) -> Any:
-    """Return the output of a completed call whose check changed the answer."""
+    """Return the output of a completed call whose answer was changed by its check."""
     return read_changed(document, record, _governing(record, prompt))
 
 
 def read_changed(document: str, record: CallRecord, governing: Prompt[Any]) -> Any:
-    """Read a changed output from its JSON.  If the user wrote the parser, the output is plain data."""
+    """Read a changed output from its JSON.  If the parser is the user's own, the output is plain data."""
     if governing.parser is not None or governing.expected.is_text:
         return pydantic_core.from_json(document)
     return governing.expected.bare_validated(document, record.parser_args)
 
 
 def was_in_branch(record: CallRecord) -> bool:
-    """Return whether the answer that is being checked, or that ended the call, belongs to the exception branch."""
+    """Return whether the answer that is being checked or that ended the call belongs to the exception branch."""
     if record.state is State.CHECKING:
         return bool(record.branch)
     last = record.trace[-1]
@@ -165,7 +165,7 @@ _MAX_IN_GROUP = 5  # errors of a group that are shown
 
 
 def read(record: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Prompt) -> tuple[str, TableEvent]:
-    """Return the trigger of an outcome other than a reply, and its event for the table."""
+    """Return `(trigger, event)` for an outcome other than a reply."""
     if type(outcome) is ModelFailed and outcome.error.kind == ProgramError.__name__:
         return "function_failed", outcome
     if call is None:
@@ -245,9 +245,9 @@ def read_reply(
     seen: Container[str],
     gate: ApprovalGate = UNATTENDED,
 ) -> tuple[str, TableEvent]:
-    """Return the trigger of a model's reply, and its event for the table.
+    """Return `(trigger, event)` for a model's reply.
 
-    ``seen`` holds the fingerprints of calls that need not run again, since their results are still valid.
+    ``seen`` holds the fingerprints of function calls that need not run again, because their results are still valid.
     """
     limits = record.limits
     if (limits.tokens is not None or limits.cost_usd is not None) and exceeded(record, reply.usage):
@@ -281,7 +281,7 @@ def read_reply(
 
 
 def read_summary(record: CallRecord, effect: AskSummary, outcome: Replied | ModelFailed) -> tuple[str, TableEvent]:
-    """Return the trigger for the outcome of an `AskSummary`, and its event for the table."""
+    """Return `(trigger, event)` for the outcome of an `AskSummary`."""
     if isinstance(outcome, ModelFailed):
         return "summary_failed", outcome
     reply, limits = outcome.reply, record.limits
@@ -307,7 +307,7 @@ def read_summary(record: CallRecord, effect: AskSummary, outcome: Replied | Mode
 def parse_answer(
     record: CallRecord, reply: Reply, prompt: Prompt, call: FunctionCall | None, *, in_branch: bool
 ) -> Parsed[Any]:
-    """Parse the answer in a reply with the parser of its prompt.  Exceptions from the parser propagate."""
+    """Parse a reply's answer with its prompt's parser.  Exceptions from the parser propagate."""
     governing = active_prompt(record, prompt, in_branch=in_branch)
     is_cut = reply.is_cut_off and not (record.limits.on_cut == "accept" and governing.output is str)
     return governing.read(
@@ -336,7 +336,7 @@ def _is_answer(record: CallRecord, reply: Reply, prompt: Prompt) -> bool:
 
 
 def first_call(message: Message) -> FunctionCall | None:
-    """Return the first function call of a message."""
+    """Return the first function call in a message."""
     for part in message.parts:
         if isinstance(part, FunctionCall):
             return part
@@ -344,7 +344,7 @@ def first_call(message: Message) -> FunctionCall | None:
 
 
 def arriving_output(record: CallRecord, prompt: Prompt) -> Arriving | None:
-    """Return the incremental parser for the next reply, or None if its output can only be read at its end."""
+    """Return the incremental parser for the next reply, or None if its output can be read only once it is complete."""
     if is_draft_stage(record, prompt):
         return None
     governing = active_prompt(record, prompt, in_branch=bool(record.branch))
@@ -352,9 +352,9 @@ def arriving_output(record: CallRecord, prompt: Prompt) -> Arriving | None:
 
 
 def _args_of(governing: Prompt, record: CallRecord, prompt: Prompt) -> Mapping[str, Any]:
-    """Return the arguments for the parser of the prompt that an answer belongs to.
+    """Return the arguments for the parser in the prompt that an answer belongs to.
 
-    A handler's parser gets no arguments if it is a plain function.
+    A handler's parser that is a plain function gets no arguments.
     """
     parser = governing.parser
     return record.parser_args if parser is None or parser is prompt.parser or isinstance(parser, Parser) else _NO_ARGS
@@ -366,7 +366,7 @@ def _problem(reply: Reply, error: Exception) -> str:
 
 
 def error_text(error: Exception) -> str:
-    """Return the message of an exception with keys masked, or ``""`` if its ``__str__`` raises."""
+    """Return an exception's message with keys masked, or ``""`` if its ``__str__`` raises."""
     try:
         text = mask_keys(str(error))  # libraries quote URLs and headers
     except Exception:  # its class is user code, too
@@ -377,13 +377,13 @@ def error_text(error: Exception) -> str:
 
 
 def typed_error_text(error: Exception) -> str:
-    """Return the type and message of an exception."""
+    """Return an exception's type and message as one text."""
     text = error_text(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def output_text(function: Function, f: FunctionCall, output: Any) -> str:
-    """Return the output of an agent that is a function, as text for the model.
+    """When an agent is used as a function, return its output as text for the model.
 
     Raises:
         UsageError: If the function's ``format`` failed.  The error's text is for the model.
@@ -395,7 +395,10 @@ def output_text(function: Function, f: FunctionCall, output: Any) -> str:
 
 
 def unprepared(error: Exception) -> str:
-    """Return what the model gets in place of a result, without the exception's message, which may quote the result."""
+    """Return what the model sees in place of a result.
+
+    It omits the exception's message, which may quote the result.
+    """
     return f"its result could not be prepared ({type(error).__name__})"
 
 
@@ -440,7 +443,10 @@ _KEPT_CHARS = 2000  # the fingerprints of longer arguments are not cached
 def requested_calls(
     record: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str], gate: ApprovalGate
 ) -> tuple[Message, tuple[FunctionCall, ...]]:
-    """Return the reply's message and calls with our ids.  Calls that cannot or need not run are settled."""
+    """Return the reply's message and its calls, with our ids.
+
+    Calls that cannot or need not run are already settled.
+    """
     message = reply.message
     parts: list[Any] = []
     calls: list[FunctionCall] = []
@@ -465,7 +471,7 @@ class _Screen:
         self.runs: dict[str, int] = {}  # by name, of functions with a budget
 
     def of(self, call: FunctionCall, id: str) -> tuple[FunctionCall, FunctionCall]:
-        """Return two copies of the call, with our id: the message's, and the round's, which may be settled."""
+        """Return two copies of the call with our id: one for the message, one for the round, which may be settled."""
         function = self.prompt.by_name.get(call.name)
         if function is None:
             call = call.changed(id=id)
@@ -498,14 +504,14 @@ class _Screen:
         return call is self.cut and call.arguments_json.strip() in ("", "{}")
 
     def _is_within(self, function: Function, limit: int) -> bool:
-        """Count a call to the function in this reply, and return whether it is within the function's limit."""
+        """Count one more call to the function in this reply, and return whether it is within the function's limit."""
         runs = self.record.tallies.get(function.name, Tally()).runs + self.runs.get(function.name, 0)
         self.runs[function.name] = self.runs.get(function.name, 0) + 1
         return runs < limit
 
 
 def refusal_text(refusal: str, call: FunctionCall, *, is_cut: bool = False) -> str:
-    """Return the error for the model about invalid arguments."""
+    """Return the error that tells the model about invalid arguments."""
     cut = "\n(The call was cut off at the token limit.)" if is_cut else ""
     return f"The arguments of {call.name} are not valid:\n{refusal}{cut}"
 
@@ -520,7 +526,7 @@ def fingerprint(call: FunctionCall) -> str:
 
 
 def are_equal(calls: Sequence[FunctionCall], others: Sequence[FunctionCall]) -> bool:
-    """Return whether two rounds have the same calls, in any order."""
+    """Return whether two rounds contain the same calls, in any order."""
     return len(calls) == len(others) and sorted(map(_mark, calls)) == sorted(map(_mark, others))
 
 

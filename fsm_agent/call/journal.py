@@ -1,15 +1,15 @@
 """Journals: the events of a process, from which its record can be rebuilt.
 
-A journal is a header and one entry per `Process.advance`.  An entry holds the key and outcome of the advance, the steps
-that were taken, who answered, and the fence of the holder that wrote it.  Each line ends with a digest of itself and
-the previous digest.
+A journal consists of a header and one entry per `Process.advance`.  An entry holds the key and outcome of the advance,
+the steps that were taken, who answered, and the fence of the holder that wrote it.  Each line ends with a digest of the
+line and the previous digest.
 
-Without a signing key, the digests reveal damage, but not forgery, because anyone can recompute them.  With a key they
-are HMACs.  A journal whose end was cut off is a valid earlier journal.
+Without a signing key, the digests reveal damage but not forgery, because anyone can recompute them.  With a key, they
+are HMACs.  A journal whose end was cut off is still valid, as an earlier state of the journal.
 
-An entry does not hold the records after its steps.  `replay` takes the same steps, or raises a `ReplayError` because
-the code has changed.  For readers without the code, an entry also holds the states after the steps, the inner processes
-that began, and why a reply was refused or a call failed.
+An entry does not hold the records after its steps, because `replay` takes the same steps again, or raises a
+`ReplayError` if the code has changed.  For readers without the code, an entry also holds the states after the steps,
+the inner processes that began, and why a reply was refused or a call failed.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Header(Value, frozen=True, kw_only=True):
 
 
 class FlowTable(Value, frozen=True):
-    """The table of a flow, for readers who do not have its code."""
+    """A flow's table, for readers who do not have its code."""
 
     start: str
     states: Mapping[str, str]  # what each state waits for, by its name; "end" or "failure" for an end
@@ -89,7 +89,7 @@ class FlowTable(Value, frozen=True):
 
 
 class Beginning(Value, frozen=True):
-    """An inner process as it began."""
+    """What is known about an inner process when it begins."""
 
     path: str
     kind: str  # "call", "flow" or "members"
@@ -105,7 +105,7 @@ class Retried(Tagged, frozen=True, kw_only=True, tag="retried"):
 
 
 class Line(Value, frozen=True, kw_only=True):
-    """A line of a journal after the header, without its digest."""
+    """One of the lines that follow a journal's header, without its digest."""
 
     n: int  # from 1
     key: str = ""
@@ -149,7 +149,7 @@ class Journal:
         chain: The digests so far, or None if nothing has been written yet.
 
     Attributes:
-        is_lasting: True if another OS process may read the lines.  Each outcome is then checked by reading it back.
+        is_lasting: True if another OS process may read the lines.  Each outcome is then read back as a check.
         earlier: The range of the messages from earlier turns, or None outside a conversation.
 
     Examples:
@@ -173,7 +173,7 @@ class Journal:
 
     @property
     def is_stored(self) -> bool:
-        """True if the journal is in a store, where nothing can be undone."""
+        """True if the journal is kept in a store, where nothing can be undone."""
         return self.chain is not None
 
     @property
@@ -196,7 +196,7 @@ class Journal:
         return self.entries[n - self.n_before :]
 
     def add(self, entry: Entry, before: Any) -> None:
-        """Add an entry after the record ``before``, just before the process commits its step."""
+        """Add an entry that follows the record ``before``, just before the process commits its step."""
         if before is not (self.entries[-1].record if self.entries else self.first):
             self.settle(before)
         self.entries.append(entry)
@@ -224,7 +224,7 @@ class Journal:
 
 
 class PastJournal(Journal):
-    """The journal of a process in a past state.  The process can be read but takes no steps."""
+    """The journal of a process that was put into a past state.  Such a process can be read but takes no steps."""
 
     def add(self, entry: Entry, before: Any) -> None:
         """Refuse the entry."""
@@ -232,7 +232,7 @@ class PastJournal(Journal):
 
     @property
     def refusal(self) -> str:
-        """Why the process takes no steps, and what to call instead."""
+        """The text that says why the process takes no steps, and what to call instead."""
         return (
             f"the run {self.run!r} as it was after entry {self.n} can be read, but takes no step;"
             f" call runs.fork({self.run!r}, step={self.n}) for a run that continues from there, or"
@@ -241,13 +241,13 @@ class PastJournal(Journal):
 
 
 class Chain:
-    """The digests of a journal, line by line.
+    """Computes and verifies a journal's digests, line by line.
 
     Args:
         header: The first line.
         signing_key: If given, the digests are HMACs with this key.
         n: The number of the last line that was written or verified.
-        digest: The digest of that line; by default the digest of the header.
+        digest: The digest of that line; by default, the digest of the header.
 
     Examples:
         >>> from fsm_agent.store import MemoryStore
@@ -265,7 +265,7 @@ class Chain:
         self.digest = digest_of(header.encode(), signing_key) if digest is None else digest
 
     def written(self, entries: Iterable[Entry], fence: int) -> list[str]:
-        """Return the next entries as lines."""
+        """Return the next entries as lines with digests."""
         lines = list[str]()
         for entry in entries:
             self.n += 1
@@ -308,19 +308,19 @@ class Chain:
 
 
 def digest_of(data: bytes, signing_key: bytes | None) -> str:
-    """Return the digest of a line.  ``data`` begins with the digest of the previous line."""
+    """Return a line's digest.  ``data`` begins with the previous line's digest."""
     if signing_key is not None:
         return hmac.digest(signing_key, data, "sha256").hex()
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 
 def is_signed(line: str) -> bool:
-    """Return whether the digest of an entry is an HMAC."""
+    """Return whether an entry's digest is an HMAC."""
     return len(line.rpartition(_DIGEST.decode())[2]) == len('"}') + SIGNATURE_CHARS
 
 
 def step_of(event: Event) -> tuple[str, str]:
-    """Return the path and the trigger of a step."""
+    """Return `(path, trigger)` for a step."""
     if type(event) is Stepped:
         return "", event.trigger
     assert isinstance(event, Inside)
@@ -334,14 +334,14 @@ def steps_json(events: Sequence[Event]) -> str:
 
 
 def inside_json(events: Sequence[Event], begun: Sequence[Beginning]) -> str:
-    """Return the fields of a line that hold the states after some steps and the inner processes that began."""
+    """Return the fields of a line for the states after some steps and for the inner processes that began."""
     to = [event.to if type(event) is Stepped else event.event.to for event in events]  # type: ignore[union-attr]
     beginnings = f',"begun":{_encoder.encode(begun).decode()}' if begun else ""
     return f',"to":{_encoder.encode(to).decode()}{beginnings}' if to else beginnings
 
 
 def why_json(step: Event) -> str:
-    """Return the field of a line that says why a step refused a reply or made the call fail."""
+    """Return the field of a line for the reason why a step refused a reply or made the call fail."""
     own: Any = step if type(step) is Stepped else step.event  # type: ignore[union-attr]
     if not (why := own.told or (own.detail if own.to == _FAILED else "")):
         return ""
@@ -349,7 +349,7 @@ def why_json(step: Event) -> str:
 
 
 def entry_of(line: Line) -> Entry:
-    """Return the entry of a line, without its record."""
+    """Return the entry that a line holds, without its record."""
     more = f',"to":{to_json(line.to)}' if line.to else ""
     more += f',"begun":{to_json(line.begun)}' if line.begun else ""
     more += f',"why":{to_json(line.why)}' if line.why else ""
@@ -360,9 +360,9 @@ _decoder = decoder_of(_Signed)
 
 
 def with_traceparent(header: str, traceparent: str) -> str:
-    """Return a header with this traceparent, unless it has one already or ``traceparent`` is not valid.
+    """Return a header with this traceparent, unless it already has one or ``traceparent`` is invalid.
 
-    The header is not parsed, since it may hold a long dialog.
+    The header is not parsed, because it may hold a long dialog.
     """
     if len(traceparent) != TRACEPARENT_CHARS or _TRACEPARENT in header[-TRACEPARENT_CHARS - len(_TRACEPARENT) - 2 :]:
         return header
@@ -373,7 +373,7 @@ def header_of(line: str) -> Header:
     """Read a header.
 
     Raises:
-        JournalError: If the line is damaged, or has another version.
+        JournalError: If the line is damaged, or was written in another version of the format.
 
     Examples:
         >>> from fsm_agent.store import MemoryStore
@@ -415,7 +415,7 @@ def _decode_line(data: bytes) -> _Signed:
 
 
 def retried_in(line: Line) -> Retried | None:
-    """Return the outcome of an entry that makes a failed run continue, or None for any other entry."""
+    """Return an entry's outcome if it makes a failed run continue, or None for any other entry."""
     if line.key or line.steps or not (outcome := bytes(line.outcome)).startswith(_RETRIED):
         return None
     retried: Retried = from_json(outcome, Retried)
@@ -423,7 +423,7 @@ def retried_in(line: Line) -> Retried | None:
 
 
 def kept_lines(lines: Iterable[str]) -> list[Line]:
-    """Return the entries of a journal that count, without undone entries and retries."""
+    """Return the journal's entries that are still in effect, leaving out undone entries and retries."""
     kept: list[Line] = []
     for text in lines:
         line = line_of(text)
@@ -446,7 +446,7 @@ _START, _END = len(_HEAD), len(_HEAD) + 64
 
 
 class KeyMissing(JournalError):
-    """The journal of a run is signed, and the key to read it is missing."""
+    """A run's journal is signed, and the key needed to read it is missing."""
 
     def __init__(self, run: str) -> None:
         super().__init__(run)
@@ -460,12 +460,12 @@ class KeyMissing(JournalError):
 
 
 def stored_name(journal: Journal | None) -> str:
-    """Return the name of a run in its store, or ``""`` without a store."""
+    """Return the run's name in its store, or ``""`` if there is no store."""
     return journal.run if journal is not None and journal.is_stored else ""
 
 
 def signed(document: str, signing_key: str | bytes) -> str:
-    """Return a JSON object with a ``signature`` put first: the HMAC-SHA256 of the object as given.
+    """Return a JSON object with ``signature`` as its new first field, the HMAC-SHA256 of the object as given.
 
     Raises:
         UsageError: If the key is too short.
@@ -484,7 +484,7 @@ def verified(document: str | bytes, signing_key: str | bytes | None) -> bytes:
     Without a key, an unsigned document is returned unchanged.
 
     Raises:
-        SnapshotError: If the document was not signed with this key, or is signed and no key was passed.
+        SnapshotError: If the document was not signed with this key, or if it is signed and no key was passed.
         UsageError: If the key is too short, or the document is neither text nor bytes.
     """
     if not isinstance(document, str | bytes):

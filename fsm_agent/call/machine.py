@@ -55,13 +55,13 @@ class _RowTransition(Transition):
     condition_cls = _Guard
 
     def _change_state(self, event_data: EventData) -> None:
-        """Set the state.  States here have no callbacks, so skip the library's search for them."""
+        """Set the state, skipping the library's search for callbacks, because states here have none."""
         model: Any = event_data.model
         model.state = self.dest
 
 
 class RowMachine(Machine):
-    """The machine of a table.  It calls guards and actions with ``(record, event, owner)``.
+    """The machine for a table.  It calls guards and actions with ``(record, event, owner)``.
 
     Attributes:
         members: The members of the state enum, by name.
@@ -79,7 +79,7 @@ class RowMachine(Machine):
     rows: tuple[Row, ...]
 
     def callbacks(self, funcs: Iterable[Any], event_data: EventData) -> None:
-        """Call the action of a row, if it is among the callbacks, and keep its result in the cursor."""
+        """Call the row's action, if it is among the callbacks, and keep its result in the cursor."""
         for action in funcs:
             row: Any = event_data.transition
             cursor: Any = event_data.model
@@ -164,7 +164,7 @@ class RowVerdict(Value, frozen=True):
 
 
 class Explanation(Value, frozen=True):
-    """The rows for a trigger in a state, the results of their guards, and the row that was taken.
+    """The rows for a trigger in a state, with the results of their guards and the row that was taken.
 
     Examples:
         >>> from fsm_agent.call import Cancelled
@@ -188,7 +188,7 @@ class Explanation(Value, frozen=True):
 
     @property
     def refusal(self) -> str:
-        """Why no row is taken and which triggers are possible, or ``""`` if a row is taken."""
+        """Text that says why no row is taken and which triggers are possible, or ``""`` if a row is taken."""
         if self.taken is not None:
             return ""
         refused = ", ".join([row.guard for row in self.rows if row.said is False])
@@ -221,7 +221,7 @@ def explain(rows: Iterable[Row], trigger: str, record: Any, event: Any, owner: A
 
 
 def explain_step(rows: Iterable[Row], step: Stepped) -> Explanation:
-    """Return why a step took its row, without asking the guards again.
+    """Return why a step took its row, without calling the guards again.
 
     Raises:
         UsageError: If the table has no such row.

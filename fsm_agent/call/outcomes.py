@@ -1,4 +1,4 @@
-"""The outcomes of effects, and the events that the table receives in place of some outcomes.
+"""The outcomes of effects, and the events that the table receives in place of some of them.
 
 ``kind`` is the name of the trigger, and the tag in JSON.  ``at_s`` is the Unix time of the outcome, or 0.0 if unknown.
 """
@@ -55,14 +55,14 @@ _RIGHT: dict[str, tuple[type | Callable[[Any], bool], str]] = {
 
 @cache
 def _rules_of(cls: type[_Checked]) -> tuple[tuple[str, Any, Any, str], ...]:
-    """Return the name, default, class or check, and description of each field of an outcome."""
+    """Return `(name, default, class or check, description)` for each of an outcome's fields."""
     annotations = {name: right for base in cls.__mro__ for name, right in get_annotations(base).items()}
     defaults = defaults_of(cls)
     return tuple([(name, defaults.get(name, _NEEDED), *_RIGHT[annotations[name]]) for name in cls.__struct_fields__])
 
 
 class _Checked(Tagged, frozen=True, kw_only=True):
-    """An outcome that checks the types of its fields, so that a record that contains it can be read back."""
+    """A base for outcomes that check the types of their fields, so that records with them can be read back."""
 
     at_s: float = 0.0
 
@@ -150,7 +150,7 @@ class Approved(_Checked, frozen=True, kw_only=True, tag="approved"):
 
 
 class Modified(_Checked, frozen=True, tag="modified"):
-    """The function may be called, but with these arguments instead of the model's.  These are checked in the same way.
+    """The function may be called, but with these arguments instead of the model's.  They are checked in the same way.
 
     Examples:
         >>> def approve(call):
@@ -207,7 +207,7 @@ class Returned(_Checked, frozen=True, kw_only=True, tag="returned"):
 
 
 class FunctionFailed(_Checked, frozen=True, kw_only=True, tag="function_failed"):
-    """The function raised an exception, and its `Function.on_error` makes the call fail.
+    """The function raised an exception, and its `Function.on_error` makes the agent call fail.
 
     Examples:
         >>> @function(on_error="fail")
@@ -273,7 +273,7 @@ class RunAgain(_Checked, frozen=True, kw_only=True, tag="run_again"):
 
 
 class Checked(_Checked, frozen=True, kw_only=True, tag="checked"):
-    """The check accepted the answer, unchanged or changed.
+    """The check accepted the answer, and may have changed it.
 
     Examples:
         >>> Agent(Script("42"), output=int, check=lambda output, context: output + 1).call("42?").output
@@ -316,7 +316,7 @@ class CheckFailed(_Checked, frozen=True, kw_only=True, tag="check_failed"):
 
 
 class Injected(_Checked, frozen=True, tag="injected"):
-    """Messages for the next request to the model.  Pass it under the key ``""``, since it answers no effect.
+    """Messages to add to the next request to the model.  Pass this under the key ``""``, because it answers no effect.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")
@@ -330,7 +330,7 @@ class Injected(_Checked, frozen=True, tag="injected"):
 
 
 class Expired(_Checked, frozen=True, kw_only=True, tag="expired"):
-    """The deadline has passed.  Pass it under the key ``""``, since it answers no effect.
+    """The deadline has passed.  Pass this under the key ``""``, because it answers no effect.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")
@@ -342,7 +342,9 @@ class Expired(_Checked, frozen=True, kw_only=True, tag="expired"):
 
 
 class Stopped(_Checked, frozen=True, kw_only=True, tag="stopped"):
-    """A request to complete the call with its last reply.  Pass it under the key ``""``, since it answers no effect.
+    """A request to complete the call with its last reply.
+
+    Pass this under the key ``""``, because it answers no effect.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")
@@ -356,7 +358,7 @@ class Stopped(_Checked, frozen=True, kw_only=True, tag="stopped"):
 
 
 class Cancelled(_Checked, frozen=True, kw_only=True, tag="cancelled"):
-    """A request to cancel the call.  Pass it under the key ``""``, since it answers no effect.
+    """A request to cancel the call.  Pass this under the key ``""``, because it answers no effect.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")
@@ -403,14 +405,14 @@ Examples:
 
 
 class FunctionsRequested(Value, frozen=True):
-    """A reply that requests functions: its message with our ids, and its calls.  Some calls may be settled already."""
+    """A reply that requests functions: its message with our ids, and its calls, some of which may be settled."""
 
     message: Message
     calls: tuple[FunctionCall, ...]
 
 
 class FinalReply(Value, frozen=True):
-    """A reply with an output, or with the reason why it has no output."""
+    """A final reply, with its output or the reason why it has none."""
 
     reply: Reply
     output: Any = None
@@ -430,14 +432,14 @@ class StoppedReply(Value, frozen=True):
 
 
 class SummaryTaken(Value, frozen=True):
-    """A usable summary of the beginning of the dialog."""
+    """A usable summary of the dialog's beginning has arrived."""
 
     text: str
     covers: int  # how many messages it replaces
 
 
 class TooLong(Value, frozen=True):
-    """A request that the provider refused as too long."""
+    """The provider refused a request as too long."""
 
     error: ErrorReport
     shorten_to: int | None  # tokens that the next attempt may have, or None if nothing may be left out
@@ -466,5 +468,5 @@ class HandoffEnded(Value, frozen=True, kw_only=True):
 
     @property
     def usage(self) -> Usage:
-        """The tokens that the agent used."""
+        """The tokens that the other agent used."""
         return self.record.total_usage

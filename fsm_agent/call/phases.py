@@ -26,9 +26,9 @@ class PhaseRule(Value, frozen=True):
 
     Args:
         phase: The name of the phase.
-        any_of: The functions that are signs of the phase: names, regular expressions that match a whole name, or
-            predicates on a settled `FunctionCall`.
-        after: The rule applies only after one of these phases.  If there are none, it applies from the start.
+        any_of: What identifies the functions that are signs of the phase: names, regular expressions that match a whole
+            name, or predicates on a settled `FunctionCall`.
+        after: The phases after which the rule applies.  If none are given, it applies from the start.
         min_count: How many of the latest calls must be signs of this phase; None means more than half.
         only_success: Whether failed functions are ignored.
 
@@ -61,7 +61,7 @@ class PhaseRule(Value, frozen=True):
         )
 
     def fits(self, call: FunctionCall) -> bool:
-        """Return whether the rule matches a call, regardless of earlier calls."""
+        """Return whether the rule matches a function call, regardless of earlier calls."""
         if self.only_success and call.error is not None:
             return False
         return any(_fits(item, call) for item in self.any_of)
@@ -88,14 +88,14 @@ CODING_PHASES = (
 class PhaseDetector(Value, frozen=True):
     """Detects the phase of an agent's work.
 
-    Each function that ended counts for the first rule that matches it.  A rule starts its phase when enough of the
-    latest calls count for it, so reading one file does not end an editing phase.  Calls before the current phase do not
-    count.
+    Each function that has ended counts towards the first rule that matches it.  A rule starts its phase when enough of
+    the latest calls count towards it, so reading one file does not end an editing phase.  Calls from before the current
+    phase do not count.
 
     Args:
         rules: The rules, in order.
-        default: The phase before any rule has started one.
-        window: How many of the latest calls count.  Calls that no rule matches are ignored.
+        default: The phase until a rule starts another.
+        window: How many of the latest calls are considered, ignoring calls that no rule matches.
 
     Examples:
         >>> PhaseDetector(rules=[PhaseRule("look", ["read", "search"]), PhaseRule("edit", ["write"])]).rules[1].phase
@@ -130,7 +130,7 @@ class PhaseDetector(Value, frozen=True):
         return latest[0] if latest else self.default
 
     def phases(self, what: Any) -> Iterator[str]:
-        """Yield the phase after each function that ended.
+        """Yield the phase that the work is in after each function that has ended.
 
         Args:
             what: The result of a call, a call, its record, a dialog, messages, or settled function calls.
@@ -173,7 +173,7 @@ class _PhaseTracker:
 class PhaseHook:
     """A hook that follows the phase of the latest call.
 
-    It follows one call at a time.  If threads share an agent, pass each call its own hook as the sink.
+    It can follow only one call at a time, so if threads share an agent, pass each call its own hook as the sink.
 
     Attributes:
         phase: The current phase.

@@ -1,4 +1,4 @@
-"""Prices of tokens, set in the program or read from `genai-prices`."""
+"""Token prices, set in the program or read from `genai-prices`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Tariff(Protocol):
     """An object that knows the cost of tokens: a `Price`, or the result of `known_price`."""
 
     def cost_pico_usd(self, usage: Usage) -> int:
-        """Return the cost of the tokens of one reply, in trillionths of a dollar."""
+        """Return the cost of one reply's tokens, in trillionths of a dollar."""
 
 
 Prices: TypeAlias = Tariff | Mapping[str, Tariff]  # a mapping has the names of models as keys, and "*" for all others
@@ -39,8 +39,8 @@ class Price(Value, frozen=True, kw_only=True):
     Amounts of money are whole numbers, so sums are exact in any order.
 
     Attributes:
-        input_micro_usd: Price of request tokens.
-        output_micro_usd: Price of reply tokens, including reasoning.
+        input_micro_usd: Price of the tokens in requests.
+        output_micro_usd: Price of the tokens in replies, including reasoning.
         cached_micro_usd: Price of tokens that were read from a cache; by default ``input_micro_usd``.
         cache_write_micro_usd: Additional price of tokens that were written to a cache.
 
@@ -80,7 +80,7 @@ _FREE = Price(input_micro_usd=0, output_micro_usd=0)
 
 
 def tariffs_of(prices: Prices | None, what: str = "prices") -> Mapping[str, Tariff]:
-    """Return prices by model.  Raise a `UsageError` about ``what`` if they hold anything but prices."""
+    """Return prices by model.  Raise a `UsageError` about ``what`` if any of the values is not a price."""
     tariffs = prices if isinstance(prices, Mapping) else {} if prices is None else {ANY_MODEL: prices}
     for model, price in tariffs.items():
         if not isinstance(model, str) or not callable(getattr(price, "cost_pico_usd", None)):
@@ -106,7 +106,7 @@ class PriceList:
             self._price((model,))
 
     def priced(self, reply: Reply) -> Reply:
-        """Return a reply with its cost.  It is unchanged if it has a cost already or reports no tokens.
+        """Return a reply with its cost.  The reply is unchanged if it already has a cost or reports no tokens.
 
         Raises:
             UsageError: If the model has no known price.
@@ -118,7 +118,7 @@ class PriceList:
         return reply.changed(usage=reply.usage.changed(cost_pico_usd=price.cost_pico_usd(reply.usage)))
 
     def _price(self, names: tuple[str, ...]) -> Tariff:
-        """Return the price of a model; ``names`` are its name in the reply, if any, and the requested name."""
+        """Return a model's price.  ``names`` are its name in the reply, if any, and the requested name."""
         asked = names[-1]
         for name in (*names, asked.partition(":")[2], ANY_MODEL):
             if name in self._tariffs:
@@ -147,9 +147,10 @@ class KnownPrice:
         return f"known_price({self.model!r})"
 
     def cost_pico_usd(self, usage: Usage) -> int:
-        """Return the cost of one reply's tokens, in picodollars (1e-12 USD).
+        """Return the cost of one reply's tokens, in trillionths of a dollar.
 
-        For the sum of several replies, the cost is too high if long requests cost more per token.
+        If the tokens are the sum from several replies, the cost is too high for models that charge more per token for
+        long requests.
         """
         import genai_prices
 

@@ -1,21 +1,22 @@
 """Processes: everything that a driver can drive, such as an agent call or a flow.
 
-The effects that a process waits for follow from its state alone.  A driver reads its `effects`, performs them, and
-passes each outcome to `advance`.
+The effects that a process waits for follow from its state alone.  A driver reads the process's `effects`, performs
+them, and passes each outcome to `advance`.
 
-Processes nest.  The effects of a child are among the effects of its parent, under the child's name and their own key,
-such as ``drafting/warm/model:3``.  The *path* of an effect is the names of the children that lead to it, from the
-outside.  The `SEPARATOR` is a slash because neither keys (``prefix:subject``) nor Python names contain a slash, so the
-text before the first slash is always the name of a child.
+Processes nest.  A child's effects are among its parent's, and their keys there consist of the child's name and their
+own key, as in ``drafting/warm/model:3``.  The *path* of an effect consists of the names of the children that lead to
+it, from the outside in.  The `SEPARATOR` is a slash because neither keys (``prefix:subject``) nor Python names contain
+a slash, so the text before the first slash is always the name of a child.
 
-A child performs an effect of its parent, and its name is the key of that effect.  The parent waits for the effects of
-the child instead of that effect.  The child's end becomes the effect's outcome.
+A child performs one of its parent's effects, and is named after that effect's key.  Instead of that effect, the parent
+waits for the child's effects.  The child's end becomes the effect's outcome.
 
-The record of a child is a value inside the record of its parent, so the parent's record is the whole state.  `Process`
-objects are made around the children's records on demand.  If an advance fails after a step of a child, the child's
-object is ahead of the parent's record, and returns to that record at its next use.
+A child's record is a value inside its parent's record, so the parent's record is the whole state.  `Process` objects
+are made around the children's records on demand.  If an advance fails after a child has taken a step, the child's
+object is ahead of the parent's record, and is reset to it when it is next used.
 
-A child's last step and the parent's reaction to it are one `advance`, so no record shows an ended child.
+A child's last step and the parent's reaction to it happen in one `advance`, so no record contains a child that has
+ended.
 """
 
 from __future__ import annotations
@@ -41,17 +42,17 @@ _PASSED_DOWN = ("cancelled", "stopped", "expired")  # kinds of outcomes that end
 
 
 def prefix_of(key: str) -> str:
-    """Return the prefix of the effect with this key, without its path."""
+    """Return the prefix in an effect's key, without the path."""
     return key.rpartition(SEPARATOR)[2].partition(":")[0]
 
 
 def subject_of(key: str) -> str:
-    """Return the subject of the effect with this key, without its path, such as ``1.0`` for ``ask:1.0``."""
+    """Return the subject in an effect's key, without the path: ``1.0`` for ``ask:1.0``."""
     return key.rpartition(SEPARATOR)[2].partition(":")[2]
 
 
 def with_prefix(key: str, prefix: str) -> str:
-    """Return a key with another prefix, but the same path and subject."""
+    """Return a key with another prefix but the same path and subject."""
     path, separator, own = key.rpartition(SEPARATOR)
     return f"{path}{separator}{prefix}:{own.partition(':')[2]}"
 
@@ -68,7 +69,7 @@ def check_given(key: object, outcome: object) -> None:
 
 
 def refusal_of(effects: Iterable[EffectValue], key: object, outcome: object, state: object) -> OutcomeError:
-    """Return the error for an outcome that none of the effects waits for."""
+    """Return the error to raise for an outcome that none of the effects waits for."""
     check_given(key, outcome)
     waits = {effect.key: effect for effect in effects}
     got = f"the class {outcome.__name__}" if isinstance(outcome, type) else type(outcome).__name__
@@ -81,7 +82,9 @@ def refusal_of(effects: Iterable[EffectValue], key: object, outcome: object, sta
 
 
 class EffectValue(Value, frozen=True):
-    """A request from a process to the outside world.  By default, a driver performs it, without waiting for a time.
+    """A request from a process to the outside world.
+
+    By default, a driver performs it and does not wait for any point in time.
 
     Attributes:
         prefix: The part of the key before the colon, which all effects of a kind share.
@@ -102,17 +105,17 @@ class EffectValue(Value, frozen=True):
 
     @property
     def question(self) -> Question | None:
-        """The question for a person or another program, or None if the driver performs the effect."""
+        """The question to a person or another program, or None if the driver performs the effect."""
         return None
 
     @property
     def wakes_at_s(self) -> float | None:
-        """The Unix time until which the effect waits, or None if it does not wait for a time."""
+        """The Unix time until which the effect waits, or None if it does not wait for any."""
         return None
 
 
 class Owner(Value, frozen=True):
-    """The process that waits for an effect, and where that process is."""
+    """The process that waits for an effect, and where that process is nested."""
 
     process: Process
     path: str  # without a separator at its end; "" for the outermost process
@@ -127,7 +130,7 @@ class Deadline(NamedTuple):
 
 
 class Change(Value, frozen=True):
-    """The changes that an `advance` makes to the effects of a process, besides removing the answered effect."""
+    """The changes that an `advance` makes to a process's effects, besides removing the answered effect."""
 
     gone: tuple[str, ...] = ()  # keys of other effects that were removed
     new: tuple[EffectValue, ...] = ()  # in the order in which they are to start
@@ -138,14 +141,14 @@ NARROWED = Change()  # only the answered effect was removed
 
 
 class EndRequest(Value, frozen=True):
-    """A request from outside to end a process."""
+    """A request, made from outside a process, to end it."""
 
     kind: str  # of the outcome that the driver passes to the process: "cancelled" or "stopped"
     reason: str
 
 
 class InsideWait(Value, frozen=True):
-    """A function's wait for a run that it started, with the effects that the run waits for."""
+    """What a function waits for: a run that it started, with the effects that this run waits for."""
 
     run: str  # its name in the store
     effects: tuple[EffectValue, ...]  # under the keys that they have in the process of the function
@@ -170,7 +173,10 @@ class ChildHandle(Value, frozen=True):
 
 
 def along(process: Any, path: str) -> Iterator[tuple[ChildHandle, str]]:
-    """Yield each process on a path, from the outside in, with the rest of the path.  The processes may have ended."""
+    """Yield each process along a path, from the outside in, with the rest of the path.
+
+    The processes may have ended.
+    """
     while path:
         name, _, path = path.partition(SEPARATOR)
         inner: ChildHandle = process.inside_of(name)
@@ -181,7 +187,7 @@ def along(process: Any, path: str) -> Iterator[tuple[ChildHandle, str]]:
 def open_effects(process: Process) -> Sequence[EffectValue]:
     """Return the open effects of a process that is not being driven.
 
-    If a function waits for a run, the run's effects replace the function's effect.
+    If a function waits for a run, the run's effects take the place of the function's effect.
     """
     if not process.waits_inside:
         return process.effects
@@ -189,7 +195,7 @@ def open_effects(process: Process) -> Sequence[EffectValue]:
 
 
 def open_effects_of_runs(process: Process) -> Iterator[tuple[EffectValue, str]]:
-    """Yield the `open_effects`, each with the name of its run, or ``""`` for the process itself."""
+    """Yield the `open_effects`, each with the name of the run it belongs to, or ``""`` for the process itself."""
     for effect in process.effects:
         waits = process.waits_inside.get(effect.key)
         if waits is None:
@@ -199,12 +205,12 @@ def open_effects_of_runs(process: Process) -> Iterator[tuple[EffectValue, str]]:
 
 
 def questions_of(process: Process) -> tuple[Question, ...]:
-    """Return the open questions of a process, each with the time until which it can be answered."""
+    """Return a process's open questions, each with the time until which it can be answered."""
     return tuple([question for question, _ in questions_of_runs(process)])
 
 
 def questions_of_runs(process: Process) -> Iterator[tuple[Question, str]]:
-    """Yield the `questions_of` a process, each with the name of its run, or ``""`` for the process itself."""
+    """Yield the `questions_of` a process, each with the name of the run that asks it, or ``""`` for the process."""
     timers = {effect.key: effect.wakes_at_s for effect in process.effects}
     for effect, run in open_effects_of_runs(process):
         if (question := effect.question) is not None:
@@ -212,7 +218,7 @@ def questions_of_runs(process: Process) -> Iterator[tuple[Question, str]]:
 
 
 def _until_s(process: Process, key: str, timers: Mapping[str, float | None]) -> float | None:
-    """Return the earliest deadline of the processes on a path and of their current states, or None.
+    """Return the earliest deadline among the processes on a path and their current states, or None.
 
     ``timers`` holds the time until which each effect waits.  The key of a state looks like ``sleep:review#3``.
     """
@@ -226,7 +232,7 @@ def _until_s(process: Process, key: str, timers: Mapping[str, float | None]) -> 
 
 
 def wakes_at_s(process: Process) -> float | None:
-    """Return the Unix time at which a process can continue without an answer, or None if it needs one."""
+    """Return the Unix time from which a process can continue without an answer, or None if it needs an answer."""
     moments = [moment for effect in process.effects if (moment := effect.wakes_at_s) is not None]
     inside = [wait for effect in process.effects for wait in process.waits_inside.get(effect.key, ())]
     moments += [wait.wakes_at_s for wait in inside if wait.wakes_at_s is not None]
@@ -236,7 +242,7 @@ def wakes_at_s(process: Process) -> float | None:
 
 
 class ChildEffects(Value, frozen=True):
-    """The effects and the deadline of a child, under their keys in the parent.
+    """A child's effects and deadline, under their keys in the parent.
 
     This is a cache: with a thousand children, it would take too long to read all effects at each step.
     """
@@ -250,9 +256,9 @@ class ChildEffects(Value, frozen=True):
 
 
 class Advanced(NamedTuple):
-    """The cached effects after an advance.
+    """A process's effects after an advance, to be cached.
 
-    They are computed before the step is committed, so that a failure leaves the process unchanged.
+    They are computed before the step is committed, so that a failure to compute them leaves the process unchanged.
     """
 
     change: Change  # for the driver, and for the parent of this process
@@ -261,24 +267,25 @@ class Advanced(NamedTuple):
 
 
 class Process(ABC):
-    """A state with effects, driven by a table.  The outcomes of the effects advance it.
+    """A state with effects, driven by a table and advanced by the outcomes of the effects.
 
-    The guards and actions of its rows receive the record, the outcome and the process itself.  Triggers are the kinds
-    of outcomes.  An action starts children by adding their records to the record's ``children``, the newest last and
-    never under the same name.  A child that has ended is removed before the row for its end is chosen.  A cancellation,
+    The guards and actions in the table's rows receive the record, the outcome and the process itself.  Triggers are the
+    kinds of outcomes.  An action starts children by adding their records to the record's ``children``, the newest last
+    and never reusing a name.  A child that has ended is removed before the row for its end is chosen.  A cancellation,
     a stop or the deadline ends the children first.
 
     Attributes:
-        machine: The machine of the table; see `machine_of`.
+        machine: The machine for the table; see `machine_of`.
         record: The whole state: a frozen value, replaced at each step.
-        steps: The steps of the last `advance`, in order: a `Stepped`, or for a child an `Inside` with the path.
+        steps: The steps of the last `advance`, in order: each is a `Stepped` or, for a child's step, an `Inside` with
+            the path.
         change: The changes that the last `advance` made to the effects, or None if they are unknown.
-        driver: The driver that has claimed the process, or None.  `wake` makes it check the process again.
+        driver: The driver that has claimed the process, or None.  Its `wake` makes it check the process again.
         end_request: The latest request to end the process, until the driver handles it, or None.
-        journal: The journal to which each `advance` adds an entry.  An inner process has None.
+        journal: The journal to which each `advance` adds an entry; None for an inner process.
         waits_inside: The runs that functions were waiting for when the last driver left, by the keys of the functions'
             effects.
-        traced: What a probe keeps between two drives of the process.
+        traced: What a probe remembers between two drives of the process.
 
     Examples:
         >>> process: Process = Agent(Script("Hi.")).prepare("Hello")
@@ -312,7 +319,7 @@ class Process(ABC):
         self.forget_children()
 
     def forget_children(self) -> None:
-        """Drop the objects and cached effects of the children.  They are made again when needed."""
+        """Drop the children's objects and cached effects, which are made again when needed."""
         # Objects are kept from step to step because they have caches.
         self._children: dict[str, Process] = {}
         self._child_effects = {}
@@ -322,23 +329,23 @@ class Process(ABC):
 
     @abstractmethod
     def own_effects(self) -> Iterable[EffectValue]:
-        """Return the effects of the process itself, without the effects of its children."""
+        """Return the effects of the process itself, without its children's effects."""
 
     @abstractmethod
     def child(self, name: str, record: Any) -> Process:
-        """Return a process around the record of a child."""
+        """Return a process made around a child's record."""
 
     @abstractmethod
     def inside_of(self, name: str) -> ChildHandle:
-        """Return a child and its listeners, even if the last advance has ended it."""
+        """Return a child with its listeners, even if the last advance has ended it."""
 
     @abstractmethod
     def begin(self, record: Any, name: str, child: Any) -> None:
-        """Start a new child, in the same advance that added it.  ``record`` is the record after the step."""
+        """Start a new child in the advance that added it.  ``record`` is the record after the step."""
 
     @abstractmethod
     def result_of_child(self, name: str, child: Any) -> Any:
-        """Return the end of a child as an outcome for this process."""
+        """Return a child's end as an outcome for this process."""
 
     @property
     @abstractmethod
@@ -364,22 +371,22 @@ class Process(ABC):
 
     @property
     def own_deadline_s(self) -> float | None:
-        """The Unix time at which the process itself expires, or None if it has no deadline."""
+        """The Unix time at which the process itself expires, or None if it has no deadline of its own."""
         return None
 
     def outlasts(self, outcome: Any) -> bool:
-        """Return whether the process continues after this outcome, although most processes would end."""
+        """Return whether the process goes on after this outcome, which ends most processes."""
         return False
 
     def return_to(self, record: Any) -> None:
-        """Return to the state of an earlier record of this process, and forget what followed."""
+        """Return to the state in an earlier record of this process, and forget what followed."""
         self.record = record
         self.steps, self.change, self._effects = (), None, None
 
     def renew(self, at_s: float) -> None:
         """Restart the deadlines of the process and its inner processes at ``at_s``.
 
-        A retry does this, so that a past deadline does not end the run at once.  No step is taken.
+        A retry does this so that a past deadline does not end the run at once.  No step is taken.
         """
         children = {}
         for name in self.record.children:
@@ -390,7 +397,7 @@ class Process(ABC):
         self.return_to(renewed.changed(children={**renewed.children, **children}))
 
     def renewed(self, at_s: float) -> Any:
-        """Return the record of the process itself, with deadlines that count from ``at_s``."""
+        """Return the record with the process's own deadlines counted from ``at_s``."""
         return self.record
 
     def __str__(self) -> str:
@@ -439,7 +446,7 @@ class Process(ABC):
                 ``"warm/"`` stands for the ``""`` of the child ``warm``.  If the key is the name of a child, the child
                 is discarded, and the outcome replaces its end.
             outcome: The outcome.  Its ``kind`` is the trigger.  An outcome without ``at_s`` gets the time of the last
-                step, so later states of a flow may have no time left.  `FlowRun.give` uses the current time.
+                step, so that later states in a flow may have no time left.  `FlowRun.give` uses the current time.
 
         Raises:
             OutcomeError: If no effect has this key, or the effect does not accept this outcome.
@@ -478,7 +485,7 @@ class Process(ABC):
         return self.decode_own(key, document) if inner is None else inner.decode(rest, document)
 
     def _inner(self, key: str) -> tuple[Process | None, str]:
-        """Return ``(child, rest)``: the child that a key belongs to, if any, and the rest of the key."""
+        """Return ``(child, rest)``: the child that a key belongs to, or None, and the rest of the key."""
         name, is_inside, rest = key.partition(SEPARATOR)
         if not is_inside:
             return None, key
@@ -494,8 +501,8 @@ class Process(ABC):
             key: The key of the effect that the outcome answers.
 
         Returns:
-            The rows for the trigger in the order in which they are tried, the result of each guard, and the row that is
-            taken.  If an outcome leads to several steps, only the first one is explained.
+            The rows for the trigger, in the order in which they are tried, with the result of each guard and the row
+            that is taken.  If an outcome leads to several steps, only the first one is explained.
 
         Raises:
             OutcomeError: If no effect has this key, or the effect does not accept this outcome.
@@ -531,7 +538,7 @@ class Process(ABC):
         return self.machine.rows
 
     def end_with(self, outcome: Any) -> None:
-        """End with the outcome that ends the outer process."""
+        """End this process with the outcome that ends the outer process."""
         self.advance("", outcome)
 
     def cancel(self, reason: str = "") -> None:
@@ -552,7 +559,7 @@ class Process(ABC):
             driver.wake()
 
     def read_event(self, key: str, outcome: Any) -> tuple[str, Any, Any, Any]:
-        """Return the trigger of an outcome, and the three arguments for the guards.  The process does not change."""
+        """Return an outcome's trigger and the three arguments for the guards.  The process does not change."""
         if key and key not in self.record.children:
             self._check(key, outcome)
         return outcome.kind, self.record, outcome, self
@@ -560,9 +567,9 @@ class Process(ABC):
     # Effects
 
     def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, EffectValue | None]] | None:
-        """Return what the step to ``record`` may have changed: the children, by name, and own effects, by `slot`.
+        """Return what the step to ``record`` may have changed: children, by name, and own effects, by `slot`.
 
-        An effect of None means that the slot is empty now.  Return None if other effects may have changed.
+        An effect of None means that its slot is now empty.  Return None if other effects may have changed too.
         """
         # A child's step changes nothing else as long as the parent has taken no step of its own.
         name, is_inside, _ = key.partition(SEPARATOR)
@@ -599,7 +606,7 @@ class Process(ABC):
         return found
 
     def slot(self, key: str) -> str:
-        """Return the slot of an effect.  A later effect with the same slot takes its place in the order."""
+        """Return an effect's slot.  A later effect with the same slot takes the same place in the order of effects."""
         return key
 
     def _read_child(self, record: Any, name: str) -> ChildEffects:
@@ -645,7 +652,7 @@ class Process(ABC):
         gone: list[str],
         new: list[EffectValue],
     ) -> ChildEffects:
-        """Return the effects of a child that began or moved, and add the changes to ``gone`` and ``new``."""
+        """Return the effects of a child that began or took steps, and add the changes to ``gone`` and ``new``."""
         prefix = f"{name}{SEPARATOR}"
         child: Any = self.child_process(record, name)
         change = child.change if before is not None and key.startswith(prefix) else None
@@ -665,7 +672,7 @@ class Process(ABC):
         return ChildEffects(child.record, effects, deadline)
 
     def child_process(self, record: Any, name: str) -> Process:
-        """Return the process of a child, in the state of its record."""
+        """Return a child's process, in the state that its record describes."""
         process, inner = self._children.get(name), record.children[name]
         if process is None:
             process = self._children[name] = self.child(name, inner)
@@ -736,7 +743,10 @@ class Process(ABC):
             watch(step)
 
     def _replace_child(self, record: Any, name: str, child: Process, steps: list[Event], ended: list[str]) -> Any:
-        """Return the record with a child's current record.  Extend ``steps`` and, if the child has ended, ``ended``."""
+        """Return the record with a child's current record in it.
+
+        Extend ``steps`` and, if the child has ended, ``ended``.
+        """
         steps += [inside(name, event) for event in child.steps]
         # A child with a `Change` has not ended, so its effects, which may be many, need not be read.
         if child.change is None and not child.effects:
@@ -760,19 +770,19 @@ class Process(ABC):
             raise refusal_of((effect,), key, outcome, self.record.state)
 
     def check_unasked(self, key: str, outcome: Any) -> None:
-        """Refuse an outcome that no effect of the process itself asks for.  Subclasses may accept some."""
+        """Refuse an outcome that none of the process's own effects asks for.  Subclasses may accept some of these."""
         raise refusal_of(self.effects, key, outcome, self.record.state)
 
 
 def inside(path: str, event: Event) -> Event:
-    """Return an event at a path as the outer process reports it: wrapped in a single `Inside`, at any depth."""
+    """Return an event from a path as the outer process reports it: wrapped in a single `Inside`, at any depth."""
     if isinstance(event, Inside):
         return Inside(_join_path(path, event.path), event.event)
     return Inside(path, event) if path else event
 
 
 def _new_children(children: Any, known: Mapping[str, Any]) -> list[str]:
-    """Return the names of the new children in order.  New children are always at the end."""
+    """Return the names of the new children, in order.  New children always come last."""
     found = []
     for name in reversed(children):
         if name in known:
@@ -801,10 +811,10 @@ TABLE_WATCHES = ScopedValue[tuple[TableWatch, ...]]("fsm_agent_table_watches", (
 
 
 def watched_steps(watch: Watch) -> AbstractContextManager[None]:
-    """Call ``watch`` with each step inside the context, just before it is taken.  An exception prevents the step."""
+    """Inside the context, call ``watch`` with each step just before it is taken.  An exception prevents the step."""
     return STEP_WATCHES.set((*STEP_WATCHES.get(), watch))
 
 
 def watched_tables(watch: TableWatch) -> AbstractContextManager[None]:
-    """Call ``watch`` with the owner and each step of a user's table inside the context, just before it is taken."""
+    """Inside the context, call ``watch`` with the owner and each step of a user's table just before it is taken."""
     return TABLE_WATCHES.set((*TABLE_WATCHES.get(), watch))

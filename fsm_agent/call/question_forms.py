@@ -1,8 +1,8 @@
-"""Questions as forms, and the outcomes of filled-in forms, for pages, clients and commands.
+"""Shows questions as forms, and turns filled-in forms into outcomes, for pages, clients and commands.
 
-`question_form` makes a field for each value of an answer, from the JSON Schema in the question.  Strings, numbers,
-choices and booleans have fields; any other value is typed as JSON.  `outcome_from_form` reads what was typed.
-`outcome_of` takes and checks a value.
+`question_form` makes a field for each value in an answer, from the question's JSON Schema.  Strings, numbers, choices
+and booleans have fields; any other value is typed as JSON.  `outcome_from_form` reads what was typed, whereas
+`outcome_of` takes a value and checks it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Field(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """The number of lines in the field."""
+        """The number of text lines that the field shows."""
         lines = _as_typed(self.value).count("\n") + 1
         if self.kind == "json" or (self.kind == "string" and len(self.value) > _LONG) or lines > 1:
             return min(12, max(2, lines))
@@ -99,7 +99,7 @@ class QuestionForm(NamedTuple):
 
 
 def question_form(question: Question) -> QuestionForm:
-    """Return the form of a question.
+    """Return the form for a question.
 
     It shows arguments unmasked, so mask them if anyone but operators sees the form.
     """
@@ -121,25 +121,25 @@ def question_form(question: Question) -> QuestionForm:
 
 
 def question_subject(question: Question) -> str:
-    """Return what a question is about: a function, or the state of a flow."""
+    """Return what a question is about: a function, or a state in a flow."""
     function, own = about_of(question).get("function"), question.key.rpartition(SEPARATOR)[2]
     return shown(function if isinstance(function, str) else own.partition(":")[2].partition("#")[0] or own)
 
 
 def question_text(question: Question) -> str:
-    """Return the wording of a question, or ``""`` if it is about a function or has no wording."""
+    """Return a question's wording, or ``""`` if it is about a function or has no wording."""
     about = about_of(question)
     return shown(next((about[name] for name in ("question", "problem") if isinstance(about.get(name), str)), ""))
 
 
 def about_of(question: Question) -> dict[str, Any]:
-    """Return the subject of a question as data.  One that is not a JSON object becomes ``{"question": subject}``."""
+    """Return a question's subject as data.  A subject that is not a JSON object becomes ``{"question": subject}``."""
     about = parsed(question.about or "{}")
     return about if isinstance(about, dict) else {"question": question.about}
 
 
 def arguments_of(question: Question) -> Any:
-    """Return the arguments of the function call in a question, or None if they are not JSON."""
+    """Return the arguments of the function call that a question is about, or None if they are not JSON."""
     text = about_of(question).get("arguments")
     try:
         return json.loads(text) if isinstance(text, str) else None
@@ -148,7 +148,7 @@ def arguments_of(question: Question) -> Any:
 
 
 def masked_arguments_of(question: Question) -> str:
-    """Return the arguments in a question as JSON with masked secrets, or ``""`` if they are not an object."""
+    """Return a question's arguments as JSON with secrets masked, or ``""`` if they are not an object."""
     arguments = arguments_of(question)
     if not isinstance(arguments, dict):
         return ""
@@ -210,7 +210,7 @@ def _is_flat(schema: Mapping[str, Any]) -> bool:
 
 
 def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a schema with its references followed, and with ``nullable`` in place of a null type."""
+    """Return a schema with its references resolved, and with ``nullable`` in place of a null type."""
     beside: dict[str, Any] = {}
     for _ in range(_MOST_REFERENCES):
         if not isinstance(schema, dict):
@@ -290,8 +290,8 @@ def outcome_of(question: Question, kind: str, value: Any = None, *, reason: str 
         question: The question.
         kind: The kind of outcome: one of `QuestionForm.answers`, or ``modified``.
         value: The arguments for an approval, or None to keep them; masked parts keep their former values.  For other
-            kinds, the result of the function or state.
-        reason: Why a call is denied or a run is cancelled, or the error from a function.
+            kinds, it is the result of the function or state.
+        reason: Why a call is denied or a run is cancelled, or the function's error.
         type: The name of the value's type, if the state accepts several types.
 
     Raises:
@@ -385,7 +385,9 @@ def _problems(error: Exception) -> list[tuple[str, str]]:
 
 
 def outcome_from_form(question: Question, form: Mapping[str, str]) -> Outcome:
-    """Return the outcome of a form, given its values by field name and its ``kind``, ``reason`` and ``type``.
+    """Return the outcome that a filled-in form describes.
+
+    ``form`` holds its values by field name, and its ``kind``, ``reason`` and ``type``.
 
     Raises:
         FormError: If a field is wrong, or the question does not take this kind of answer.
@@ -417,7 +419,8 @@ def outcome_from_form(question: Question, form: Mapping[str, str]) -> Outcome:
 def _edited(question: Question, fields: Sequence[Field], form: Mapping[str, str]) -> Any:
     """Return the changed arguments of a call, or None if they were not changed.
 
-    Untouched fields keep their values, although a field omits control characters and truncates very long values.
+    Fields that were not touched keep their values, although a field omits control characters and truncates very long
+    values.
     """
     touched = [one for one in fields if _as_typed(form.get(one.name, one.value)) != _as_typed(one.value)]
     if not touched:
@@ -442,9 +445,9 @@ def _by_field(problems: Sequence[tuple[str, str]], fields: Sequence[Field]) -> d
 
 
 def read_fields(fields: Sequence[Field], form: Mapping[str, str], *, may_be_empty: bool = False) -> Any:
-    """Return the value of filled-in fields.
+    """Return the value that the filled-in fields describe.
 
-    With ``may_be_empty``, an empty string is accepted in a field that needs or had a value.
+    With ``may_be_empty``, an empty string is accepted even in a field that needs or had a value.
 
     Raises:
         FormError: If a needed field is empty, or a field holds a wrong value.
@@ -471,7 +474,7 @@ def read_fields(fields: Sequence[Field], form: Mapping[str, str], *, may_be_empt
 
 
 def _as_typed(text: str) -> str:
-    """Return text with the line endings that it had on the page, since a form sends others."""
+    """Return text with the line endings that it had on the page, because browsers send a form's text with others."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

@@ -1,4 +1,4 @@
-"""The record: the whole state of one agent call, with its limits and the records of inner processes."""
+"""The record: an agent call's whole state, with its limits and the records of inner processes."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ class Limits(Value, frozen=True, kw_only=True):
     """The budgets of one agent call as a whole.  None means unlimited.
 
     A call makes at most ``1 + rounds + parse_retries + recalls`` requests to a model, plus one if it has two stages or
-    a finalizer.  Each of them may need a request for a summary first.
+    a finalizer.  Before each of them, a request for a summary may be needed.
 
     Args:
         rounds: The maximum number of replies whose functions run; 0 allows no functions.
         on_limit: What happens when the rounds are used up.  ``"final_prompt"`` tells the model to finish, ``"stop"``
             completes the call without an output, and ``"fail"`` makes it fail.
         parse_retries: How many answers the parser or the check may refuse before the call fails.
-        on_cut: What happens to an answer in plain text that was cut off at the token limit: ``"retry"`` requests it
-            again, ``"accept"`` takes it.
+        on_cut: What happens to a plain-text answer that was cut off at the token limit: ``"retry"`` requests it again,
+            and ``"accept"`` takes it as it is.
         recalls: How many failed requests to the model are repeated.
-        depth: The number of nested levels of agent calls; 1 allows no agent call inside a function.
+        depth: The number of levels to which agent calls may nest; 1 allows no agent call inside a function.
         handoffs: How often agents may hand the dialog over before one of them answers.
         tokens: The maximum number of tokens in all replies together, including the replies to inner agents.
-        cost_usd: The maximum cost of all replies in dollars, including the replies to inner agents.  The price of each
-            model must be known or in ``prices``.
-        deadline_s: The maximum time from the start to the end of the call, in seconds.
+        cost_usd: The maximum cost of all replies in dollars, including the replies to inner agents.  Each model's price
+            must be known or given in ``prices``.
+        deadline_s: The maximum time from the call's start to its end, in seconds.
         request_s: The maximum duration of one request to the model, in seconds.  A longer request fails, and may be
             repeated.
         check_s: The maximum duration of one check of an answer, in seconds.  A longer check makes the call fail.
@@ -116,7 +116,9 @@ def is_within(used: int, limit: int | None) -> bool:
 
 
 class State(StrEnum):
-    """A state of an agent call, in which the call waits for something or has ended.  Its value is shown to people.
+    """A state of an agent call, in which the call waits for something or has ended.
+
+    The enum's values are meant for people.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")
@@ -149,7 +151,7 @@ FAILURES = ("model_failed", "too_long", "summary_failed")  # the triggers of req
 
 
 class Reason(StrEnum):
-    """The reason why an agent call ended.
+    """Why an agent call ended.
 
     Examples:
         >>> Agent(Script("Hi.")).call("Hello").ending.reason is Reason.ANSWERED
@@ -187,7 +189,7 @@ class Ending(Value, frozen=True, kw_only=True):
 
 
 class Tally(Value, frozen=True):
-    """The successes and failures of a function in a call.  Their sum is the number of runs."""
+    """A function's successes and failures in a call, which together make the number of its runs."""
 
     successes: int = 0
     failures: int = 0
@@ -201,7 +203,7 @@ UNHEARD = "was begun, and its outcome is unknown"  # said of a function that mus
 
 
 class OnceRun(Value, frozen=True):
-    """The progress of a pending function call that must not run twice."""
+    """How far a pending function call that must not run twice has come."""
 
     attempt: int = 1  # from 1; more after `RunAgain`
     phase: Literal["started", "doubtful", "cleared"] = "started"  # "cleared" if it may be started again
@@ -213,7 +215,7 @@ def successor_name(path: str) -> str:
 
 
 class ContextUse(Value, frozen=True, kw_only=True):
-    """What one of a call's requests showed the model.
+    """What a request showed the model.
 
     Token counts cover the whole request.  ``before``, ``estimated`` and ``counted`` are None if nothing was counted.
     """
@@ -233,7 +235,7 @@ class ContextUse(Value, frozen=True, kw_only=True):
 
 
 class RequestFailure(Value, frozen=True, kw_only=True):
-    """A failed request to the model.  The call may still have succeeded.
+    """A request to the model that failed, although the call may still have succeeded.
 
     Examples:
         >>> result = Agent(Script(RateLimited("busy", retry_after_s=7), "Hi.")).call("Hello")
@@ -250,10 +252,10 @@ class RequestFailure(Value, frozen=True, kw_only=True):
 
 
 class CallRecord(Value, frozen=True, kw_only=True):
-    """The whole state of an agent call: a value whose JSON is the snapshot.
+    """An agent call's whole state: a value whose JSON is the snapshot.
 
-    Two records are equal if the same things happened.  The comparison ignores `trace`, which holds the order in which
-    functions returned.
+    Two records are equal if the same things happened in them.  The comparison ignores `trace`, and with it the order in
+    which functions returned.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")
@@ -355,21 +357,21 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     @property
     def failure(self) -> str | None:
-        """Why the call failed, as text for the calling model, or None if it has not failed."""
+        """Text that tells the calling model why the call failed, or None if it has not failed."""
         if self.ending is None or self.state is State.COMPLETED:
             return None
         return f"{self.ending.reason}: {self.ending.detail}".rstrip(": ")
 
     @property
     def total_usage(self) -> Usage:
-        """Tokens of all replies, including the replies to inner agents."""
+        """The tokens of all replies, including the replies to inner agents."""
         if not self.children:
             return self.usage
         return sum([child.total_usage for child in self.children.values()], self.usage)
 
     @property
     def usage_by_agent(self) -> dict[str, Usage]:
-        """Tokens by the path of each agent; see `CallResult.usage_by_agent`."""
+        """The tokens that each agent used, by the agent's path; see `CallResult.usage_by_agent`."""
         used = {"": UNUSED}
         for step in self.trace:
             if step.usage is not None and step.trigger != "relayed":
@@ -386,7 +388,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     @property
     def pending(self) -> tuple[FunctionCall, ...]:
-        """The function calls of the round that are not settled."""
+        """The function calls in the round that are not settled yet."""
         for f in self.round:
             if f.result is not None or f.error is not None:
                 return tuple([f for f in self.round if f.result is None and f.error is None])
@@ -394,7 +396,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     @property
     def newest_round(self) -> tuple[FunctionCall, ...]:
-        """The settled calls of the last closed round, if any."""
+        """The settled calls in the last closed round, if any."""
         calls, start = self.function_calls, len(self.function_calls)
         asked_in = calls[-1].id.partition(".")[0] if start else ""
         while start and calls[start - 1].id.partition(".")[0] == asked_in:
@@ -403,13 +405,13 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     @property
     def in_doubt(self) -> tuple[FunctionCall, ...]:
-        """The pending calls that were started and must not run twice."""
+        """The pending calls that must not run twice and have been started."""
         begun = {id for id, run in self.once.items() if run.phase != "cleared"}
         return tuple([f for f in self.round if f.id in begun and not f.is_settled])
 
     @property
     def is_looping(self) -> bool:
-        """True if the number of identical rounds is a multiple of the limit.  The loop is then reported."""
+        """True if the number of identical rounds is a multiple of the limit, in which case the loop is reported."""
         limit, so_far = self.limits.identical_rounds, self.identical_rounds
         return limit is not None and so_far >= limit and so_far % limit == 0
 
@@ -417,10 +419,10 @@ class CallRecord(Value, frozen=True, kw_only=True):
 class ProcessRecord(Written):
     """The record of an inner process other than an agent call, such as a run of a flow.
 
-    A record that was read from JSON holds only an outline until its process is made.
+    When it has been read from JSON, it holds only an outline until its process is made.
 
     Args:
-        record: The process's own record, or the outline.  Attributes that this object lacks are looked up there.
+        record: The process's own record, or the outline.  Attributes that this object lacks are looked up in it.
         write: Returns the record as JSON.  Pass None with a ``document``.
         document: The record as JSON.
     """
@@ -434,7 +436,7 @@ class ProcessRecord(Written):
 
     @property
     def is_outline(self) -> bool:
-        """True until the process of a record that was read from JSON is made."""
+        """True if the record was read from JSON and its process has not been made yet."""
         return self._write is None
 
     @property
@@ -445,7 +447,7 @@ class ProcessRecord(Written):
         return self._document
 
     def changed(self, **changes: Any) -> ProcessRecord:
-        """Return a copy whose record has these fields changed."""
+        """Return a copy in which these fields of the record are changed."""
         return ProcessRecord(self.record.changed(**changes), self._write)
 
     def __getattr__(self, name: str) -> Any:
@@ -483,7 +485,7 @@ def _unpickled(document: str) -> Any:
 
 
 class InnerRecords(dict[str, Any], Read):
-    """The records of the inner processes of a call, read from JSON."""
+    """The records of a call's inner processes, read from JSON."""
 
     @classmethod
     def read(cls, data: Any) -> InnerRecords:

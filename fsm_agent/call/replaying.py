@@ -1,4 +1,4 @@
-"""Replay a journal: a process takes the recorded steps again, and an error says where they differ."""
+"""Replay a journal: a process takes the recorded steps again, and an error says where its steps differ."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def replay(
     fingerprint: str = "",
     earlier: tuple[int, Any] | None = None,
 ) -> int:
-    """Advance a process by the entries of a journal, and return the highest fence.
+    """Advance a process with a journal's entries, and return the highest fence among them.
 
     Args:
         process: The process in its state before the first entry.
         lines: The entries.
         chain: The chain up to the first entry, which verifies the entries.
-        fingerprint: The fingerprint of the code that wrote the entries, for error messages.
+        fingerprint: The fingerprint, for error messages, of the code that wrote the entries.
         earlier: The number of an earlier entry to which a `Retried` may go back, and the record after it.
 
     Raises:
-        JournalError: If the entries are damaged, reordered, foreign or forged.
-        ReplayError: If the current code takes other steps.
+        JournalError: If the entries are damaged, reordered or forged, or come from another journal.
+        ReplayError: If the current code takes different steps.
 
     Examples:
         >>> from fsm_agent.store import MemoryStore

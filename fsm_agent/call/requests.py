@@ -1,7 +1,6 @@
-"""The effects of an agent call in each state, and the request to its model.
+"""The effects that an agent call has in each state, and the request to its model.
 
-Everything here follows from a record and constants of the call, so the record need not be the current record of the
-call.
+Everything here follows from a record and the call's constants, so the record need not be the call's current one.
 """
 
 from __future__ import annotations
@@ -66,12 +65,12 @@ def context_of(call: FunctionCall, record: CallRecord, deps: Any) -> Context[Any
 
 
 def approved_keys(record: CallRecord) -> set[str]:
-    """Return the keys under which function calls were approved."""
+    """Return the keys under which function calls have been approved."""
     return {step.key for step in record.trace if step.trigger == "approved"}
 
 
 def closed_again(record: CallRecord, prompt: Prompt, gate: ApprovalGate) -> CallRecord:
-    """Apply the policies again to pending calls that were not approved, and return the record.
+    """Apply the functions' policies again to pending calls that were not approved, and return the new record.
 
     Calls whose arguments are no longer valid wait for approval, too.
     """
@@ -96,7 +95,7 @@ _NEVER = Tally()
 
 
 def offered(record: CallRecord, prompt: Prompt) -> tuple[Function, ...]:
-    """Return the functions that the model may call: the functions of the prompt that are not used up."""
+    """Return the functions that the model may call: the prompt's functions that are not used up."""
     if not record.tallies:
         return prompt.offers
     return tuple([f for f in prompt.offers if used_up(record, f) is None])
@@ -114,7 +113,7 @@ def used_up(record: CallRecord, function: Function) -> str | None:
 
 
 def is_final(record: CallRecord, prompt: Prompt) -> bool:
-    """Return whether the model must answer now: the rounds or all functions are used up, or the draft is done."""
+    """Return whether the model must answer now, because rounds or functions are used up or the draft is done."""
     limit = record.limits.rounds
     if record.is_drafted or (limit is not None and record.rounds >= limit):
         return True
@@ -131,12 +130,12 @@ def needs_final_prompt(record: CallRecord, prompt: Prompt) -> bool:
 
 
 def rounds_used_up(limits: Limits) -> str:
-    """Return the message that tells people that the round limit was reached."""
+    """Return the message for people which says that the round limit was reached."""
     return f"limits.rounds={limits.rounds} is used up"
 
 
 def is_draft_stage(record: CallRecord, prompt: Prompt) -> bool:
-    """Return whether a second request, without functions, must produce the final answer."""
+    """Return whether a second request, without functions, has yet to produce the final answer."""
     if prompt.finalizer is not None:
         return not record.is_drafted
     return prompt.mode == "two_stage" and bool(prompt.offers) and not is_final(record, prompt)
@@ -152,7 +151,7 @@ def active_prompt(record: CallRecord, prompt: Prompt, *, in_branch: bool) -> Pro
 
 
 def tallied(record: CallRecord, calls: Iterable[FunctionCall], prompt: Prompt) -> Mapping[str, Tally]:
-    """Return the tallies, updated with these settled calls."""
+    """Return the tallies with these settled calls counted."""
     if not prompt.tallied and record.limits.failures_per_function is None:
         return record.tallies
     tallies = dict(record.tallies)
@@ -164,7 +163,7 @@ def tallied(record: CallRecord, calls: Iterable[FunctionCall], prompt: Prompt) -
 
 
 def unblocked(record: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt) -> tuple[FunctionCall, ...]:
-    """Return a round's calls.  A call that depends on a function that can no longer succeed gets an error."""
+    """Return a round's calls, with an error for each call that depends on a function that can no longer succeed."""
     if not prompt.depended_on:
         return calls if isinstance(calls, tuple) else tuple(calls)
     done, waits = list(calls), True
@@ -190,7 +189,7 @@ def removed_function(name: str) -> Function:
 
 
 def ready(record: CallRecord, pending: tuple[FunctionCall, ...], prompt: Prompt) -> tuple[FunctionCall, ...]:
-    """Return the pending calls of the round that may run now, in the order requested."""
+    """Return the round's pending calls that may run now, in the order requested."""
     if prompt.handoffs:  # a handoff comes after all other calls
         pending = tuple([f for f in pending if f.name not in prompt.handoffs]) or pending
     if prompt.depended_on:
@@ -213,7 +212,7 @@ _NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
 
 
 def effects_of(call: AgentCall, record: CallRecord) -> tuple[Effect, ...]:
-    """Return the effects of the call itself in a record, without the effects of inner agents."""
+    """Return the call's own effects in a record, without those of inner agents."""
     wanted = _WANTED.get(record.state)
     return () if wanted is None else wanted(call, record)
 

@@ -1,4 +1,4 @@
-"""The result of an agent call, and a report on each of its rounds."""
+"""An agent call's result, and a report on each of its rounds."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _ByReply: TypeAlias = Iterator[tuple[str, Iterator[FunctionCall]]]
 
 
 class RoundReport(Value, frozen=True, kw_only=True):
-    """One round of a call: from the request for a reply to the results of the functions that it requests.
+    """Reports on one round of a call: from the request for a reply to the results of the functions it requests.
 
-    The last round of an answered call ends with the answer.  After a handoff, the rounds of the other agent follow.
-    Times do not include a call's current wait.
+    If the call was answered, its last round ends with the answer.  After a handoff, the other agent's rounds follow.
+    Times do not include a wait that is still going on.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")
@@ -65,7 +65,7 @@ class RoundReport(Value, frozen=True, kw_only=True):
 
 
 def rounds_of(record: CallRecord) -> tuple[RoundReport, ...]:
-    """Return the rounds of a call so far.  Takes linear time.
+    """Return a call's rounds so far.  This takes linear time.
 
     Args:
         record: The record of the call.
@@ -119,7 +119,7 @@ def _successor_rounds(record: CallRecord, requested: _ByReply, dialog: Vector[Me
 
 
 def _stretches(record: CallRecord) -> Iterator[list[tuple[Stepped, float]]]:
-    """Yield the steps of each round, each with the last known time before the step."""
+    """Yield each round's steps, each paired with the last known time before the step."""
     steps: list[tuple[Stepped, float]] = []
     before_s = 0.0
     for step in record.trace:
@@ -210,7 +210,7 @@ def _waited_for(step: Stepped) -> str | None:
 
 
 def uses_of(record: CallRecord) -> tuple[ContextUse, ...]:
-    """Return what each answered request showed the model, in the order of the requests."""
+    """Return what each answered request showed the model, in order of request."""
     counted = {use.key: use for use in record.requests}
     uses: list[ContextUse] = []
     for step in record.trace:
@@ -280,7 +280,7 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def dialog(self) -> Dialog:
-        """The conversation, without exception branches.  It can be sent again, however the call ended."""
+        """The conversation, without exception branches.  It can be sent again no matter how the call ended."""
         prompt = self.call.prompt
         return Dialog(
             self.record.dialog,
@@ -317,7 +317,7 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def prompt_change(self) -> PromptChange | None:
-        """How the prompt has changed since the snapshot or run was made, or None if it has not."""
+        """How the prompt has changed since the snapshot or run was made, or None if it has not changed."""
         return self.call.prompt_change
 
     @property
@@ -330,9 +330,10 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def context(self) -> tuple[ContextUse, ...]:
-        """What each answered request showed the model: tokens, omissions, and whether it extends the previous request.
+        """What each answered request showed the model: its tokens, its omissions, and whether it extended the last one.
 
-        If a request showed the whole dialog and its tokens were not counted, only the provider's counts are known.
+        If a request showed the whole dialog and its tokens were not counted beforehand, only the provider's counts are
+        known.
         """
         return uses_of(self.record)
 
@@ -343,15 +344,15 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def usage(self) -> Usage:
-        """Tokens of all replies, including pruned replies and replies to inner agents."""
+        """The tokens of all replies, including pruned replies and replies to inner agents."""
         return self.record.total_usage
 
     @property
     def usage_by_agent(self) -> dict[str, Usage]:
-        """The tokens that each agent used, by its path as in `Inside`.  The called agent has the path ``""``.
+        """The tokens that each agent used, by its path (see `Inside`).  The called agent has the path ``""``.
 
-        Agents that the ``answer`` of an `AgentBase` calls count under the path of that `AgentBase`, because its code is
-        one request.  Agents that are functions, handoffs or states of a flow have paths of their own.
+        Agents that are called by the ``answer`` of an `AgentBase` count under that `AgentBase`'s path, because its code
+        counts as one request.  Agents that are functions, handoffs or states in a flow have paths of their own.
         """
         return self.record.usage_by_agent
 
@@ -388,8 +389,8 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON data: its state, output, text, usage and function calls.
 
-        Values under secret names are masked, and long strings are cut, but ``output`` and ``text`` are complete and
-        unmasked.  FastAPI uses this form for an endpoint that returns a result.
+        Values under secret names are masked and long strings are cut, except that ``output`` and ``text`` are complete
+        and unmasked.  FastAPI uses this form for an endpoint that returns a result.
 
         Examples:
             >>> told = Agent(Script("42"), output=int).call("6 * 7?").to_dict()
@@ -462,8 +463,8 @@ class CallFailed(_CallError):
         round: The round in which the call failed, counted from 1.
         function: The name of the function that failed or was called in a loop, or ``""``.
         trace: The steps of the call.
-        __cause__: The provider's last error, or the exception from the function or parser.  An exception from another
-            OS process is made from the recorded text.
+        __cause__: The provider's last error, or the exception from the function or parser.  An exception raised in
+            another OS process is rebuilt from the recorded text.
 
     Examples:
         >>> try:
@@ -494,7 +495,7 @@ class CallFailed(_CallError):
 
     @property
     def result(self) -> CallResult:
-        """The `CallResult` of the call: dialog, usage and function calls, but no output."""
+        """The call's `CallResult`, which has a dialog, usage and function calls but no output."""
         return self.call.result_so_far
 
     @property
@@ -565,7 +566,7 @@ def _requests_sent(record: CallRecord) -> int:
 
 
 def _cause(ending: Ending, problem: Exception | None) -> Exception | None:
-    """Return the exception behind a failure, made from the record if it was raised in another OS process."""
+    """Return the exception behind a failure, rebuilt from the record if it was raised in another OS process."""
     if ending.reason in (Reason.FUNCTION_FAILED, Reason.CHECK_FAILED):
         return FsmAgentError(ending.detail) if problem is None else problem
     report = ending.error

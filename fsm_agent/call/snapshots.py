@@ -1,7 +1,7 @@
 """Save an agent call as JSON, restore it, and copy it under another id.
 
 A document is refused if its record contradicts itself, or if the current code cannot act on it because pending
-functions were removed or now take other arguments.
+functions have been removed or now take other arguments.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COUNTERS = ("turn", "rounds", "parse_errors", "recalls", "identical_rounds")  #
 
 
 def inconsistency(record: CallRecord) -> str | None:
-    """Return a contradiction within a record, or None.  Takes linear time."""
+    """Return a contradiction within a record, or None if there is none.  This takes linear time."""
     checks = (_of_trace, _of_state, _of_counters, _of_failures, _of_function_calls, _of_round, _of_children)
     return next((problem for check in checks for problem in check(record)), None)
 
@@ -205,7 +205,7 @@ def lost_approval(process: Process) -> str | None:
 def missing_function(process: Process) -> str | None:
     """Return which pending function is missing and where, or None.
 
-    A function that may already have run is not reported, since an open question asks what became of it.
+    A function that may already have run is not reported, because an open question asks what became of it.
     """
     for path, call in calls_in(process):
         begun = call.record.in_doubt if call.record.round else ()
@@ -260,7 +260,7 @@ class _Document(Value, frozen=True):
 
 
 def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
-    """Return the call as JSON: its whole record, and the path and fingerprint of its prompt.
+    """Return the call as JSON: its whole record, and its prompt's path and fingerprint.
 
     The JSON contains no callables, clients or keys.
 
@@ -288,22 +288,22 @@ def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
 
 
 def with_earlier(dialog: Vector[Message], earlier: Sequence[Message], start: int) -> Vector[Message]:
-    """Return the dialog of a turn with the messages from earlier turns inserted after the first ``start`` messages."""
+    """Return a turn's dialog with the messages from earlier turns inserted after the first ``start`` messages."""
     if not earlier:
         return dialog
     return Vector(renumbered([*dialog[:start], *earlier, *dialog[start:]]))
 
 
 def without_earlier(dialog: Vector[Message], earlier: range) -> Vector[Message]:
-    """Return the dialog of a turn without the messages from earlier turns."""
+    """Return a turn's dialog without the messages from earlier turns."""
     return Vector([*dialog[: earlier.start], *dialog[earlier.stop :]])
 
 
 def snapshot_in_run(call: AgentCall, left_out: range) -> str:
-    """Return a snapshot of a call for its run, without this range of messages from the beginning of its dialog.
+    """Return a snapshot of a call for its run, without this range of messages near the beginning of its dialog.
 
-    If the run is lasting, each outcome in the record was read back when it was written to the journal.  So the snapshot
-    is only read back if the record may hold infinite log probabilities, for which JSON has no form.
+    If the run is lasting, each outcome in the record was read back when it was written to the journal, so the snapshot
+    is read back only if the record may hold infinite log probabilities, which JSON cannot express.
     """
     record = call.record
     if left_out:
@@ -350,8 +350,8 @@ def restore(
         prompt: The prompt that the call was made with, since the JSON does not contain its functions and parsers.
         signing_key: The key passed to `snapshot`.  With a key, unsigned documents are refused.  Without one, signed
             documents are refused, so that the key cannot be forgotten.
-        on_change: What happens if the fingerprint of the prompt has changed: ``"report"`` sets the call's
-            ``prompt_change``, and ``"error"`` raises an error.
+        on_change: What happens if the prompt's fingerprint has changed: ``"report"`` sets the call's ``prompt_change``,
+            and ``"error"`` raises an error.
         options: The original ``settings``, ``args``, ``stop_when``, ``check``, ``view``, ``deps`` and ``has_approver``.
             A new check judges the answers from now on.
 
@@ -380,7 +380,7 @@ def restore(
 
 
 def asked_in(document: str | bytes, signing_key: str | bytes | None) -> tuple[Mapping[str, Any], str]:
-    """Return ``(extra, by)`` from a snapshot: the caller's data, and the name of the person who asked."""
+    """Return ``(extra, by)`` from a snapshot: the caller's data, and who made the call."""
     record = _read(verified(document, signing_key)).record
     return record.extra, record.by
 
@@ -403,9 +403,9 @@ def restored(
     start: int = 0,
     **options: Unpack[CallParts],
 ) -> AgentCall[New]:
-    """Return the call from a trusted document.  It may wait for functions that the prompt does not have.
+    """Return the call from a trusted document.  The call may wait for functions that the prompt does not have.
 
-    ``left_out`` are the messages that `snapshot_in_run` left out after the first ``start`` messages.
+    ``left_out`` holds the messages that `snapshot_in_run` left out after the first ``start`` messages.
     """
     data = _read(document)
     record = data.record
@@ -423,7 +423,7 @@ def restored(
 
 
 def check_on_change(on_change: object) -> None:
-    """Refuse a wrong value of ``on_change``."""
+    """Refuse an invalid value for ``on_change``."""
     require("on_change", on_change, on_change in get_args(OnChange), "'report' or 'error'")
 
 
@@ -455,7 +455,8 @@ def _read(text: str | bytes) -> _Document:
 def check_forkable(process: Process, problem: str) -> None:
     """Refuse to fork a process while a function that must not run twice is running.
 
-    The fork could not find out what became of the function, which began under a key that contains the original's id.
+    The fork could not find out what became of the function, because the function began under a key that contains the
+    original's id.
     """
     for effect in process.effects:
         if effect.prefix == Reconcile.prefix or getattr(effect, "is_once", False):

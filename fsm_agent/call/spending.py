@@ -1,4 +1,4 @@
-"""Budgets in tokens and dollars: overruns, and what is left of a budget for inner calls."""
+"""Budgets in tokens and dollars: when they are exceeded, and what is left of them for inner calls."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Conditions that end a call before the model is done.
 
-Each function here makes a `stop_when`, which an agent calls at every reply, before it runs the reply's functions.
+Each function here makes a `stop_when`, which an agent calls on every reply, before it runs the reply's functions.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ def _is_object(f: FunctionCall) -> bool:
 
 
 def max_function_calls(most: int) -> StopWhen:
-    """Stop before the functions of a reply run if the call would then exceed this number of function runs.
+    """Stop before a reply's functions run if the call would then exceed this number of function runs.
 
-    Calls that do not run do not count: unknown names, invalid arguments, repetitions, denials.
+    Function calls that do not run are not counted: unknown names, invalid arguments, repetitions and denials.
 
     Raises:
         UsageError: If ``most`` is not a number, or is negative.
@@ -154,7 +154,7 @@ def max_cost_usd(most: float, price: Tariff) -> StopWhen:
 
 
 def any_of(*conditions: StopWhen) -> StopWhen:
-    """Stop when any of these conditions would stop the call.  The first of them gives the reason.
+    """Stop when any of these conditions would stop the call.  The first one that would gives the reason.
 
     Raises:
         UsageError: If a condition is not callable.

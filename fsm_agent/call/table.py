@@ -1,18 +1,19 @@
-"""The state machine of one agent call: every decision about what happens next.
+"""An agent call's state machine: every decision about what happens next.
 
 Rules
 =====
 
 1. Every decision about what happens next is a row of `ROWS`, or a guard that a row names.
 2. Guards and actions are pure functions of ``(record, event, prompt)``, and the prompt is constant for a call.  They
-   use no clock, no network, no randomness and no user code that may wait.  What they need from those is in the event.
+   use no clock, no network, no randomness and no user code that may wait.  What they need from any of these is in the
+   event.
 3. In each state, the call either waits for something or has ended.  Its effects follow from the record and the prompt
    (`AgentCall.effects`), so a snapshot of the record loses nothing.
 
 Theory of operation
 ===================
 
-Rows are tried from the top.  The last row of each trigger and source has no guard, so one row is always taken.
+Rows are tried from the top.  The last row for each trigger and source has no guard, so one row is always taken.
 Frequent rows are near the top where possible, because each refused row costs a tenth of a step.  If ``to`` is None, the
 state does not change.  `interpret.read_reply` turns a reply into one trigger.
 
@@ -20,31 +21,31 @@ The dialog only grows.  In the diagrams, *solid* rows add to it.  *Dashed* rows 
 messages are dropped as soon as the model gives a usable answer or requests functions.
 
 A round opens with the assistant's message in the dialog, and closes with one result per function call, in the order
-requested.  Calls that did not run get a result, too, so the dialog can be sent to a provider at any time.  When the
-round limit is reached, or the last function is used up, no more functions are offered, and requests end with the final
+requested.  Calls that did not run get a result too, so the dialog can be sent to a provider at any time.  When the
+round limit is reached or the last function is used up, no more functions are offered, and requests end with the final
 prompt, which is not in the dialog.  `Limits.on_limit` may end the call instead.
 
 An answer may come as the arguments to a function (`Output.function`).  A reply that calls only this function is a final
-reply, and the function call gets a result, so that the dialog can be sent.  If the reply calls other functions as well,
+reply, and its function call gets a result so that the dialog can be sent.  If the reply calls other functions as well,
 they run first, and the answer is not read.
 
-If the agent has a check, an answer that the parser accepts waits for it.  A refusal by the check is treated as a parse
-error.  Until the verdict, only the record's reply holds the answer.  An output from `stop_when` is not checked.
+If the agent has a check, an answer that the parser accepts waits for the verdict.  A refusal by the check is treated as
+a parse error.  Until the verdict, only the record's reply holds the answer.  An output from `stop_when` is not checked.
 
-A handoff waits until the other calls of its round are settled.  Then the round closes, and another agent gets the
-dialog.  Its call is a child of this call.  When the child ends, this call ends in the same way.  A request or deadline
-that ends this call ends the child first.  If the dialog was handed over in an earlier turn, the call starts with the
-handoff.
+A handoff waits until the other calls in its round are settled.  Then the round closes, and another agent gets the
+dialog, in a call that is a child of this one.  When the child ends, this call ends in the same way.  A request or
+deadline that ends this call ends the child first.  If the dialog was handed over in an earlier turn, the call starts
+with the handoff.
 
-A model that works with its provider's own tools may pause.  Its message so far is then sent back, and the model
-continues.  Each pause counts as a round.
+A model that works with its provider's own tools may pause.  Its message so far is then sent back so that it continues.
+Each pause counts as a round.
 
 A call ends when a reply takes the call and its inner agents beyond `Limits.tokens` or `Limits.cost_usd`, whatever the
 reply says.
 
-A dialog may be too long for the model.  Outside the table, `fsm_agent.context` chooses what a request shows of it.
-It may ask for a summary first: an extra request in the same state, without which the call can continue.  If the
-provider refuses a request as too long, a shorter request follows once.
+A dialog may be too long for the model.  Outside the table, `fsm_agent.context` chooses what part of it a request shows.
+It may first ask for a summary, which is an extra request in the same state; the call can also continue without it.  If
+the provider refuses a request as too long, a shorter request follows once.
 
 Budgets are counted per call and never reset, so the number of requests is bounded.  ``diagrams/agent_call.*`` are drawn
 from `ROWS`.
@@ -139,7 +140,7 @@ def fails_at_limit(record: CallRecord, event: FunctionsRequested | FunctionCall,
 
 
 def at_round_limit(record: CallRecord, event: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
-    """Return whether the round that closes is the last one allowed."""
+    """Return whether the round that is closing is the last one allowed."""
     return not rounds_left(record, event, prompt)
 
 
@@ -179,7 +180,7 @@ def may_recall(record: CallRecord, event: ModelFailed, prompt: Prompt) -> bool:
 
 
 def may_shorten(record: CallRecord, event: TooLong, prompt: Prompt) -> bool:
-    """Return whether to follow a request that was too long with a shorter one.  This is done only once."""
+    """Return whether to follow a request that was too long with a shorter one, which is done only once."""
     is_new = record.shortened_at != _said(record)
     return event.shorten_to is not None and is_new and is_within(record.recalls, record.limits.recalls)
 
@@ -261,7 +262,7 @@ def fail_looped(record: CallRecord, event: FunctionsRequested, prompt: Prompt) -
 
 
 def open_round(record: CallRecord, event: FunctionsRequested, prompt: Prompt) -> CallRecord:
-    """Add the assistant's message to the dialog, and make its calls the round."""
+    """Add the assistant's message to the dialog, and begin a round with its calls."""
     same = _identical_rounds(record, event)
     return _pruned(record, dialog=_longer(record, event.message), round=event.calls, identical_rounds=same)
 
@@ -421,7 +422,7 @@ def count_recall(record: CallRecord, event: ModelFailed, prompt: Prompt) -> Call
 
 
 def shorten(record: CallRecord, event: TooLong, prompt: Prompt) -> CallRecord:
-    """Make the requests of the call shorter from now on, and return its record."""
+    """Make the call's requests shorter from now on, and return its record."""
     recalls, attempt = record.recalls + 1, record.attempt + 1
     return record.changed(recalls=recalls, attempt=attempt, shorten_to=event.shorten_to, shortened_at=_said(record))
 
@@ -488,7 +489,9 @@ ROWS: tuple[Row, ...] = (
     ("cancelled",        ITS_OWN,               State.FAILED,          None,           fail_cancelled),
 )
 # fmt: on
-"""The table of an agent call: trigger, source, target, guard, action.  The first row that fits is taken.
+"""An agent call's table, whose rows hold a trigger, source, target, guard and action.
+
+The first row that fits is taken.
 
 Examples:
     >>> ROWS[1][:3]
@@ -497,12 +500,12 @@ Examples:
 
 
 def tracked(record: CallRecord, reply: Reply) -> Reply:
-    """Return a reply with the caller's data on its message."""
+    """Return a reply with the caller's data attached to its message."""
     return reply.changed(message=reply.message.changed(extra=record.extra)) if record.extra else reply
 
 
 def _said(record: CallRecord) -> int:
-    """Return the number of messages so far.  It only grows, since pruned messages count."""
+    """Return the number of messages so far, which only grows because pruned messages count too."""
     return len(record.dialog) + len(record.branch) + len(record.pruned)
 
 
@@ -513,7 +516,7 @@ def _longer(record: CallRecord, *messages: Message) -> Vector[Message]:
 def _taken(message: Message, index: int, text: str, *, is_error: bool = False) -> list[Message]:
     """Return a message that calls the function for answers, and the results of its calls.
 
-    The result of the first call is ``text``.
+    ``text`` is the result of the first call.
     """
     calls = [f.changed(id=f"{index}.{number}") for number, f in enumerate(message.function_calls)]
     numbered, (first, *others) = iter(calls), calls
@@ -575,7 +578,7 @@ def _closed(record: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt)
 
 
 def _result(f: FunctionCall, prompt: Prompt, asked: str | None) -> Message:
-    """Return the result of a call as a message, which mentions arguments that an approver has changed."""
+    """Return a call's result as a message, which mentions any arguments that an approver has changed."""
     outcome = f.result if f.error is None else f.error
     text = outcome or ""
     if prompt.on_interrupt is not INTERRUPT:
@@ -586,7 +589,10 @@ def _result(f: FunctionCall, prompt: Prompt, asked: str | None) -> Message:
 
 
 def _settled(record: CallRecord, error: str) -> tuple[FunctionCall, ...]:
-    """Return the round with all calls settled.  Pending calls get this error, and calls in doubt get another one."""
+    """Return the round with all calls settled.
+
+    Pending calls get this error, except that calls in doubt get another one.
+    """
     in_doubt = record.in_doubt
     calls = [f.changed(error=f"It {UNHEARD}") if f in in_doubt else f for f in record.round]
     return tuple([f if f.is_settled else f.changed(error=error) for f in calls])
@@ -599,7 +605,7 @@ def _pruned(record: CallRecord, **changes: Any) -> CallRecord:
 
 
 def _ended(record: CallRecord, prompt: Prompt, ending: Ending, error: str = "") -> CallRecord:
-    """Return the record of a call that ends early.  Pending function calls get an error."""
+    """Return the record for a call that ends early.  Pending function calls get an error."""
     if record.round:
         settled = _settled(record, error or f"Not run: {ending.detail or ending.reason}")
         if begun := ", ".join([f.name for f in record.in_doubt]):
@@ -637,7 +643,7 @@ def take_step(
     prompt: Prompt,
     use: ContextUse | None = None,
 ) -> tuple[CallRecord, Stepped]:
-    """Return the record after a step, and the step.
+    """Return `(record, step)`: the record after a step, and the step itself.
 
     Raises:
         IllegalTrigger: If no row takes the trigger, for example because the call has ended.
@@ -681,7 +687,7 @@ def _machine() -> RowMachine:
 def _count_usage(
     before: CallRecord, key: str, outcome: Any, use: ContextUse | None, changes: dict[str, Any]
 ) -> Usage | None:
-    """Count the tokens of an outcome in ``changes``, and return them, or None if it used none."""
+    """Count an outcome's tokens in ``changes``, and return them, or return None if it used none."""
     kind = type(outcome)
     if kind is Replied:
         usage: Usage = outcome.reply.usage
