@@ -1,4 +1,4 @@
-"""The activities of a flow: state functions, questions for the flow's ``answer`` function, and timers."""
+"""The activities of a flow: running state functions, asking the flow's ``answer`` function, and waiting for timers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE_S = 60.0  # how long a driver waits when only a timer is open; a store 
 
 @activity_of(RunOnData)
 class StateFunctionActivity(FunctionActivity):
-    """A state's function while it is running, with the data as its argument."""
+    """Runs a state's function with the flow's data as its argument."""
 
     def invoke(self, call: FunctionCall, context: Context[Any] | None = None) -> Any:
         function: Any = self.function.call
@@ -37,7 +37,7 @@ class StateFunctionActivity(FunctionActivity):
 
 @activity_of(AwaitAnswer)
 class AnswerActivity(AskActivity):
-    """A question for the flow's ``answer`` function.  Questions are asked one at a time."""
+    """Asks the flow's ``answer`` function a question.  Questions are asked one at a time."""
 
     is_exclusive = True
 
@@ -55,7 +55,7 @@ class AnswerActivity(AskActivity):
 
 @activity_of(Timer)
 class TimerActivity(SleepActivity):
-    """A wait until a state's time runs out."""
+    """Waits until a state's time runs out."""
 
     def prepare(self) -> bool:
         recorder = self.driver.recorder
@@ -66,6 +66,6 @@ class TimerActivity(SleepActivity):
         return bool(self.effect.until_s - self.environment.clock.now() <= patience_s)
 
     def _is_of_question(self) -> bool:
-        """Return whether the timer limits the time for a person's answer."""
+        """Return whether this timer limits how long a question waits for a person's answer."""
         asked = f"{AwaitAnswer.prefix}:{subject_of(self.effect.key)}"
         return any(effect.key.rpartition(SEPARATOR)[2] == asked for effect in self.process.effects)

@@ -94,7 +94,7 @@ def _of_data(flow: Flow[Any]) -> Function[..., Any, Any]:
 
 
 class _Validator:
-    """A validator for arguments that are the fields of the data."""
+    """Validates arguments that are the fields of the flow's data."""
 
     def __init__(self, adapter: pydantic.TypeAdapter[Any], known: dict[str, Any], is_object: bool) -> None:
         self._adapter = adapter
@@ -102,7 +102,7 @@ class _Validator:
         self._is_object = is_object
 
     def validate_json(self, document: str) -> dict[str, Any]:
-        """Return the data as ``{"data": …}``."""
+        """Return the validated data as ``{"data": …}``."""
         arguments = pydantic_core.from_json(document)
         if isinstance(arguments, dict) and (unknown := [name for name in arguments if name not in self._known]):
             raise ValueError(f"expected only the arguments {', '.join(self._known)}, got {unknown[0]!r:.60}")
@@ -161,7 +161,7 @@ class FlowDelegate:
         return InnerRun(FlowRun(self.flow, record.record, around), record, self)
 
     def kept(self, record: FlowRecord) -> ProcessRecord:
-        """Return a run's record in the form in which the outer call keeps it."""
+        """Return a run's record in the form in which the outer call stores it."""
         return ProcessRecord(record, lambda record: document_of(self.flow, record))
 
     def output_of(self, data: Any) -> Any:
@@ -184,7 +184,7 @@ class FlowDelegate:
 
 
 class InnerRun:
-    """A run of a flow inside an agent call.  Unlike the run's own record, its record is written as JSON."""
+    """A run of a flow inside an agent call.  Its `record` is stored as JSON, unlike ``run.record``."""
 
     def __init__(self, run: FlowRun[Any], record: ProcessRecord, delegate: FlowDelegate) -> None:
         self.run = run
@@ -195,7 +195,7 @@ class InnerRun:
 
     @property
     def record(self) -> ProcessRecord:
-        """The record, in the form in which the outer call keeps it."""
+        """The run's record in the form in which the outer call stores it."""
         if self.run.record is not self._of:
             self._of = self.run.record
             self._record = self._delegate.kept(self._of)
@@ -214,20 +214,20 @@ class InnerRun:
             raise UsageError(f"{type(error).__name__}: {error}") from error
 
     def advance(self, key: str, outcome: Any) -> None:
-        """Take an outcome.  A stop cancels the flow, because a flow has no answer before its end."""
+        """Apply an outcome to the run.  A stop cancels the run, because a flow cannot give an answer before it ends."""
         self.run.advance(key, _without_stop(outcome))
 
     def end_with(self, outcome: Any) -> None:
         self.run.end_with(_without_stop(outcome))
 
     def return_to(self, record: ProcessRecord) -> None:
-        """Return to the state of an earlier record."""
+        """Put the run back into the state that an earlier record describes."""
         earlier = self._delegate.call_of(record, None, False).run.record if record.is_outline else record.record
         self.run.return_to(earlier)
         self._of, self._record = earlier, record
 
     def closed_again(self) -> ProcessRecord:
-        """Return the record after applying the functions' policies to pending calls again."""
+        """Apply the functions' policies to the pending calls again, and return the resulting record."""
         self.run.record = self.run.closed_again()
         return self._delegate.kept(self.run.record)
 

@@ -1,4 +1,4 @@
-"""The checks of a flow's definition.  Each error names the row or the state and says what was expected."""
+"""Checks a flow's definition.  Each error names the row or the state and says what was expected."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ NO_AGENTS: Agents = {}
 
 
 def check_abandonment(here: str, state: LiveState[Any, Any], agents: Agents) -> None:
-    """Refuse a state that may be abandoned while a function that must not run twice is running."""
+    """Refuse states that might be abandoned while a function that must not run twice is running."""
     for what in _once_in([state], agents) if may_be_abandoned(state) else ():
         raise refused(here, what)
     if agents and isinstance(state, SubflowState) and not state.flow.agents:
@@ -89,14 +89,14 @@ def refused(here: str, what: str, right: str = "give it a state of its own, with
 
 
 def once_of(functions: Iterable[Any], seen: Sequence[Agent[Any, Any]] = (), *, is_late: bool = False) -> Iterator[str]:
-    """Yield the functions that must not run twice, including those of agents and flows.
+    """Yield the functions that must not run twice, including the functions of agents and flows.
 
-    Sources other than toolsets are skipped, because they are asked again for each call.
+    Sources other than toolsets are skipped, because they are asked for their functions again in each call.
 
     Args:
         functions: The functions.
         seen: Agents whose functions are already being visited.
-        is_late: Whether all agents that functions refer to are known already.
+        is_late: Whether all agents that the functions refer to have been defined by now.
     """
     for function in functions:
         if isinstance(function, Toolset):
@@ -135,7 +135,7 @@ def check_arguments(flow: FlowDefinition[Any]) -> None:
 
 
 def check_class_attributes(made: object, base: type, arguments: Collection[str]) -> None:
-    """Refuse class attributes in place of arguments.  They have no effect, because ``__init__`` hides them."""
+    """Refuse arguments that were written as class attributes, which ``__init__`` would hide."""
     of_base = getattr(base, "__dataclass_fields__", {})
     for cls in type(made).__mro__:
         if cls in base.__mro__:
@@ -203,12 +203,12 @@ def named_states(flow: FlowDefinition[Any]) -> dict[str, State[Any]]:
 
 
 def _is_same(one: State[Any], other: State[Any]) -> bool:
-    """Return whether two states are the same object, or are both ends with equal fields."""
+    """Return whether two states are the same object, or two ends with equal fields."""
     return one is other or (isinstance(one, End) and isinstance(other, End) and vars(one) == vars(other))
 
 
 def check_flow(flow: FlowDefinition[Any]) -> None:
-    """Check everything that can be known before a flow runs."""
+    """Check everything about a flow that can be checked before it runs."""
     where = f"flow {flow.name!r}"
     check_data(where, flow.data)
     for state in flow.states.values():
@@ -247,7 +247,7 @@ def check_data(where: str, data: Any) -> None:
 
 @lru_cache(512)
 def _lost_always(data: type) -> str:
-    """Return why JSON never keeps values of the type unchanged, judging by its two schemas, or an empty string."""
+    """Compare the type's two schemas.  Return why JSON can never keep its values unchanged, or an empty string."""
     try:
         reads, writes = (
             _objects(type_adapter(data).json_schema(mode=mode)) for mode in ("validation", "serialization")
@@ -282,7 +282,7 @@ def _is_frozen(data: Any) -> bool:
 
 
 def _fields(kind: Any, path: str, seen: set[Any]) -> Iterable[tuple[str, Any]]:
-    """Yield the types of all fields inside a type, with their paths."""
+    """Yield the type and the path of every field inside a type."""
     for argument in get_args(kind):
         yield path, argument
         yield from _fields(argument, path, seen)
@@ -420,7 +420,7 @@ def _check_functions(where: str, row: Row[Any], data: Any) -> None:
 
 
 def _check_into(here: str, row: Row[Any], action: IntoField, data: Any) -> None:
-    """Refuse a field that the data lack, or whose type differs from the answer's.  Type checkers notice neither."""
+    """Refuse a field that the data lack or whose type differs from the answer's.  Type checkers notice neither."""
     fields, field, kind = fields_of(data), action.field, row.source.type_for(row.trigger, row.case)  # type: ignore[attr-defined]
     if not fields:
         right = "use a frozen dataclass, or an action that returns the data"
@@ -452,7 +452,7 @@ def _check_case(where: str, row: Row[Any], source: LiveState[Any, Any]) -> None:
 
 
 def _check_takers(where: str, flow: FlowDefinition[Any]) -> None:
-    """Check that the rows of each state, trigger and type end with exactly one row without a guard."""
+    """Check that, for each state, trigger and type, the last row and no other lacks a guard."""
     takers: dict[tuple[str, str], list[Row[Any]]] = {}
     useful: set[int] = set()
     for row in flow.table:
@@ -480,7 +480,7 @@ def _is_named_alike(before: Row[Any], row: Row[Any]) -> bool:
 
 
 def _check_taken(where: str, state: LiveState[Any, Any], takers: dict[tuple[str, str], list[Row[Any]]]) -> None:
-    """Refuse a state with an outcome that no row takes."""
+    """Refuse a state that has an outcome for which there is no row."""
     outcomes = [(trigger, case) for trigger in state.triggers for case in cases_at(state, trigger)]
     for trigger, case in outcomes:
         event = event_name(trigger, case)
@@ -514,7 +514,7 @@ def _check_ways(where: str, flow: FlowDefinition[Any]) -> None:
 
 
 def roles_of(flow: FlowDefinition[Any]) -> dict[str, list[CallState[Any, Any]]]:
-    """Return the roles of a flow and of its unbound inner flows, with their states."""
+    """Return the roles in a flow and in its unbound inner flows, each with the states that use it."""
     found: dict[str, list[CallState[Any, Any]]] = {}
     for state, agents in states_inside(flow.live, flow.agents):
         if isinstance(state, CallState) and isinstance(state.agent, str) and agents is flow.agents:
@@ -523,7 +523,7 @@ def roles_of(flow: FlowDefinition[Any]) -> dict[str, list[CallState[Any, Any]]]:
 
 
 def check_agents(flow: FlowDefinition[Any], agents: Agents) -> None:
-    """Refuse bindings that leave a role without an agent, or give it an unsuitable agent."""
+    """Refuse to bind agents if a role would have no agent or an unsuitable one."""
     where = f"flow {flow.name!r}"
     for role, states in roles_of(flow).items():
         here = f"{where}: role {role!r} of the state {states[0].name}"
@@ -537,7 +537,7 @@ def check_agents(flow: FlowDefinition[Any], agents: Agents) -> None:
 
 
 def check_names(flow: FlowDefinition[Any], names: Iterable[str]) -> None:
-    """Refuse names that are not roles of the flow."""
+    """Refuse names that are not roles in the flow."""
     roles = roles_of(flow)
     for name in names:
         if name not in roles:

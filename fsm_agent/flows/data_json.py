@@ -66,7 +66,7 @@ def _kept(plain: pydantic.TypeAdapter[Any]) -> pydantic.TypeAdapter[Any]:
 
 
 def _keeping(schema: Any) -> Any:
-    """Return a core schema in which deques, times and bytes are wrapped, or the given object if it has none."""
+    """Return a core schema in which deques, times and bytes are wrapped, or the same object if there are none."""
     if isinstance(schema, list | tuple):
         items = [_keeping(item) for item in schema]
         return schema if all(map(is_, items, schema)) else type(schema)(items)
@@ -154,7 +154,7 @@ _WRAPPED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 
 
 class DataError(OutcomeError):
-    """JSON cannot hold the value unchanged.  The message says where, what was expected, and what was found."""
+    """JSON cannot hold a value unchanged.  The message says where it is, what was expected, and what was found."""
 
     def __init__(self, where: str, problem: str) -> None:
         super().__init__(f"{where}: {problem}" if where else problem)
@@ -163,8 +163,8 @@ class DataError(OutcomeError):
 def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: str, *, is_any_free: bool = False) -> str:
     """Return a value as JSON that can be read back.
 
-    For errors, ``where`` is the place of the value, and ``right`` its expected type.  With ``is_any_free``, values of
-    the type `Any` are skipped, and the JSON holds a number in place of each.
+    Errors say that the value is at ``where`` and should have been ``right``.  With ``is_any_free``, values of type
+    `Any` are skipped, and the JSON holds a number in place of each.
 
     Raises:
         DataError: If JSON cannot hold the value unchanged.

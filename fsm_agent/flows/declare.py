@@ -93,7 +93,7 @@ def _known(word: str, options: dict[str, Any], known: Sequence[str] = TIME_OPTIO
 
 
 class _AnyData:
-    """Stands for the data if no argument of `ask` shows their type."""
+    """Stands for the type of the data if no argument to `ask` shows it."""
 
 
 X = TypeVar("X", default=_AnyData, contravariant=True)  # the data that choose an agent
@@ -111,7 +111,7 @@ _Asked: TypeAlias = Agent[Any, Any] | str | _Chooses[X]
 
 
 class _Calls(Generic[A, X]):
-    """A decorator for an agent's task.  It is an object, so that type checkers infer its types where it is used."""
+    """The decorator that `ask` returns.  It is an object, so that type checkers infer its types where it is used."""
 
     make: type[CallState[Any, Any]] = CallState
 
@@ -175,8 +175,8 @@ def ask(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any:
     Args:
         asked: An agent, a role that `Flow.bound` binds to an agent, or a pure function of the data that chooses either.
         types: The types of the answer.  By default, the output type of ``asked``, if it is an agent.
-        whole: Whether the state gives the whole `CallResult`, so that the next state can continue the dialog.  In its
-            rows, ``of`` is then an output type.
+        whole: Whether the state gives the whole `CallResult`, so that the next state can continue the dialog.  In the
+            state's rows, ``of`` is then an output type.
         options: See `StateOptions`.
 
     Raises:
@@ -373,16 +373,16 @@ def gather(
     **options: Unpack[TimeOptions[D]],
 ) -> GatherState[D, tuple[Any, ...]]: ...
 def gather(name: str, /, *members: Any, enough: float | None = None, **options: Any) -> Any:
-    """Return a state that waits for all members at once and gives their values, in the order written.
+    """Return a state that runs all members at once and gives their values in the order in which the members are listed.
 
-    The first member that fails ends the others.  With ``enough=2``, the state gives two values as soon as it has them,
+    If a member fails, the others are abandoned.  With ``enough=2``, the state gives two values as soon as it has them,
     and abandons the other members.  ``enough=0.5`` means half of the members, rounded up.  When too few members are
-    left, the state fails with the failure of the first failed member, in the order written.
+    left, the state fails with the failure of the failed member that is listed first.
 
     Args:
         name: The name of the state.
         members: Two or more states with different names.
-        enough: The number (int) or the share (float) of members that are enough, or None if all are needed.
+        enough: How many members (int) or what share of them (float) must give a value, or None for all.
         options: See `TimeOptions`.
 
     Raises:
@@ -417,7 +417,7 @@ def race(
     name: str, m1: LiveState[D, Any], /, *more: LiveState[D, Any], **options: Unpack[TimeOptions[D]]
 ) -> GatherState[D, Any]: ...
 def race(name: str, /, *members: Any, **options: Any) -> Any:
-    """Return a state that gives the first value that any of its members gives; see `gather`.
+    """Return a state that runs all members at once and gives the first value that it gets; see `gather`.
 
     Raises:
         FlowError: If the name is not a string, or a member is not a state that waits.
@@ -478,17 +478,16 @@ def each(
     enough: float | None = None,
     **options: Any,
 ) -> Any:
-    """Return a state that runs a member for each item and gives the values of the members, in the order of the items.
+    """Return a state that runs a member for each item and gives the members' values in the order of the items.
 
-    The first member that fails ends the others, unless ``settled`` is True or ``enough`` can still be reached.
+    If a member fails, the others are abandoned, unless ``settled`` is True or ``enough`` can still be reached.
 
     Args:
         name: The name of the state.
         member: A state that gets an item as its data.
         over: A pure function of the data that returns the items.
         parallel: The maximum number of members that run at once, or None for no limit.
-        settled: Whether the state waits for all members, and gives a `Failure` in place of the value of each member
-            that failed.
+        settled: Whether the state waits for all members and gives a `Failure` for each member that failed.
         enough: How many values are enough; see `gather`.  If there are fewer items, the state fails at once with the
             reason "too few".  If ``enough`` is a share and there are no items, the state gives no values.
         options: See `TimeOptions`.
@@ -550,7 +549,7 @@ def end(name: str, *, failed: bool | str = False) -> End:
 
     Args:
         name: The name of the end, which is the ``state`` of the result.
-        failed: True, or a reason to show to people, if this end is a failure, so that `call` raises `FlowFailed`.
+        failed: True, or a reason to show to people, to make this end a failure, for which `call` raises `FlowFailed`.
 
     Raises:
         FlowError: If the name is not a string, or ``failed`` is neither a string nor a bool.

@@ -1,4 +1,4 @@
-"""The definition of a flow: its states, its table with its machine, and its data.  Nothing here runs."""
+"""The definition of a flow: its states, its table, its machine and its data.  Nothing here runs a flow."""
 
 # The annotations are evaluated, not kept as strings: dataclasses copy them into the `__init__` of each subclass, where
 # the names of this module are unknown.
@@ -119,12 +119,12 @@ class FlowDefinition(Generic[D]):
 
     @cached_property
     def timed(self) -> Mapping[str, LiveState[Any, Any]]:
-        """The states that have a time, by name."""
+        """The states whose time can run out, by name."""
         return {state.name: state for state in self.live if state.is_timed}
 
     @cached_property
     def reactions(self) -> Mapping[tuple[str, str], str]:
-        """The rules of the rows for a cancellation and for the deadline, by state and trigger."""
+        """The rules for the rows that take a cancellation or the deadline, by state and trigger."""
         return {(row.source.name, row.trigger): row.rule for row in reversed(self.table) if row.rule}
 
     @cached_property
@@ -134,12 +134,12 @@ class FlowDefinition(Generic[D]):
 
     @cached_property
     def entries(self) -> tuple[TableEntry, ...]:
-        """All rows, including the default rows, once for each trigger."""
+        """All rows, including the default rows, with an entry for each of a row's triggers."""
         return tuple(entries_of(self))
 
     @cached_property
     def row_names(self) -> Mapping[str, bool]:
-        """The names of all rows, and whether the user wrote them."""
+        """All rows by name, and whether the user wrote each one."""
         return {
             row_name(entry.source, entry.event, entry.to, entry.guard): not entry.is_default for entry in self.entries
         }
@@ -173,7 +173,7 @@ class FlowDefinition(Generic[D]):
 
     @cached_property
     def tables(self) -> Mapping[str, FlowTable]:
-        """The tables of the flow and its inner flows, by name, for readers without the code."""
+        """The tables of the flow and its inner flows, by name, for programs that do not have the flow's code."""
         rows = [(e.source, e.event, e.guard, e.to) for e in self.entries if not e.is_default]
         states = {name: _words_of(state) for name, state in self.states.items()}
         found = {self.name: FlowTable(self.start.name, states, tuple(rows))}
@@ -183,7 +183,7 @@ class FlowDefinition(Generic[D]):
 
     @cached_property
     def tables_json(self) -> bytes:
-        """The tables as JSON for the header of a journal, or an empty string if they are too large."""
+        """The tables as JSON for a journal's header, or an empty string if they are too large."""
         text = to_json(self.tables).encode()
         return text if len(text) <= TABLE_BYTES else b""
 
@@ -196,7 +196,7 @@ class FlowDefinition(Generic[D]):
         return dumped(self.adapter, data, f"flow {self.name!r}", self.data.__name__)
 
     def data_of(self, document: str | bytes) -> D:
-        """Return the data from JSON."""
+        """Read the flow's data from JSON."""
         try:
             return self.adapter.validate_json(document)
         except (ValueError, TypeError) as error:  # the latter: half a surrogate pair
@@ -243,7 +243,7 @@ def functions_of(flow: FlowDefinition[Any]) -> list[Function]:
 
 
 def _calls(flow: FlowDefinition[Any]) -> list[tuple[CallState[Any, Any], Agents]]:
-    """Return the states that ask agents, including those in inner flows and members, with the agents by role."""
+    """Return the states that ask agents, including those in inner flows and members, each with the agents by role."""
     return [found for found in states_inside(flow.live, flow.agents) if isinstance(found[0], CallState)]
 
 
@@ -253,7 +253,7 @@ def flows_inside(flow: FlowDefinition[Any]) -> list[FlowDefinition[Any]]:
 
 
 def check_clients(flow: FlowDefinition[Any], clients: Mapping[Any, Any]) -> None:
-    """Refuse models for states that ask no agent.  Otherwise a test would silently use the real model."""
+    """Refuse models that are meant for states that ask no agent, because a test would silently use the real model."""
     asking = [state for state, _ in _calls(flow)]
     known = [known_key for state in asking for known_key in state.client_keys]
     for key, client in clients.items():

@@ -64,19 +64,19 @@ def flow_diagram(
     level: Level | None = None,
     depth: int | None = None,
 ) -> Diagram:
-    """Return the diagram of a flow: its states, what each waits for, and its rows as arrows.
+    """Return the diagram of a flow, which shows its states, what each one waits for, and its rows as arrows.
 
-    A row that all states share is one arrow from "any state".  The word "done" is left out if a state has no other
-    trigger.
+    A row that all states share is drawn as one arrow from "any state".  The word "done" is left out if a state has no
+    other trigger.
 
     Args:
         flow: The flow.
         level: How much detail to show on the arrows.  ``"rows"`` shows each row with its guard, as ``done [is_good]``,
-            and ``[else]`` for a row after guarded rows.  ``"overview"`` omits guards, and arrows from a state to
-            itself, shows the two most common triggers on an arrow, and draws one arrow for the failures that most
-            states share.  None means ``"overview"`` for 30 rows or more, and ``"rows"`` for fewer.
-        depth: How many levels of nested flows to draw, or None for all.  A deeper flow is drawn as a box with its
-            number of states.
+            and ``[else]`` for a row after guarded rows.  ``"overview"`` omits guards and arrows from a state to itself,
+            shows the two most common triggers on an arrow, and draws the failures that most states share as one arrow.
+            None means ``"overview"`` for 30 rows or more, and ``"rows"`` for fewer.
+        depth: How many levels of nested flows to draw, or None for all.  A flow below them is drawn as a box that says
+            how many states it has.
 
     Raises:
         UsageError: If ``flow`` is not a flow, or the level is unknown.
@@ -98,7 +98,7 @@ def flow_diagram(
 
 
 def run_diagram(run: FlowRun[Any]) -> Diagram:
-    """Return the diagram of a flow with a run drawn on it: how often it took each arrow, and its time in each state.
+    """Return the diagram of a flow that shows how often a run took each arrow and how long it was in each state.
 
     The current state and the inner states that the run waits in have a thick border.
 
@@ -129,7 +129,7 @@ def run_diagram(run: FlowRun[Any]) -> Diagram:
 
 
 def _draw(flow: Flow[Any], drawing: _Drawing, prefix: str, box: str, level: int = 0) -> None:
-    """Add a flow, in a box.  The ids of its states get a prefix."""
+    """Add a flow as a box.  The ids of its states get a prefix."""
     entries = [e for e in flow.entries if not e.is_default]
     for name in dict.fromkeys([flow.start.name, *[name for entry in entries for name in (entry.source, entry.to)]]):
         _draw_state(flow.states[name], drawing, f"{prefix}{name}", box, flow, level)
@@ -218,7 +218,7 @@ def _label(step: Stepped) -> str:
 
 
 def _current(run: FlowProcess, prefix: str) -> set[str]:
-    """Return the ids of the states that the run waits in, including states inside others."""
+    """Return the ids of the states that the run waits in, including nested states."""
     if isinstance(run, FlowRun):
         ids = {f"{prefix}{run.record.state}"}
         inner = f"{prefix}{run.record.state}/"

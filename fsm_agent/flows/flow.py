@@ -69,7 +69,7 @@ Output = TypeVar("Output", covariant=True)
 
 
 class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
-    """The methods that run a flow or an orchestrator.  The type parameters are task, data, output and result."""
+    """The methods that run a flow or an orchestrator.  The type parameters are the task, data, output and result."""
 
     hooks: Sequence[Any]
     store: Any
@@ -127,7 +127,8 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         Args:
             data: The data that the run begins with.  For an orchestrator, this is the task: text, or a `Payload` with
                 images and documents.
-            deps: The value that functions find in their `Context`, or a function of (agent, extra, user) that makes it.
+            deps: The value that functions find in their `Context`, or a function that takes ``(agent, extra, user)``
+                and makes it.
             clients: Models by state, which replace the models of the agents.  In tests, pass a `Script` for each state.
             extra: Your own JSON data.  It is saved in the record.
             by: The name of the user who starts the run, from your login.  It is saved in the record and passed to a
@@ -176,7 +177,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         The last event is always a `Done` or a `Suspended`.
 
         Args:
-            data: The data, as for `call`; or a prepared or restored run, which already has its options.
+            data: The data, as for `call`, or a prepared or restored run, which already has its options.
             deps: See `call`.
             clients: See `call`.
             extra: See `call`.
@@ -280,7 +281,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
             raise SnapshotError(f"the run cannot continue from this snapshot: {problem}")
         return run
 
-    # The methods that `Runnable` needs
+    # The methods that `Runnable` requires
 
     def _unstored(self, data: Any, options: Mapping[str, Any]) -> FlowRun[D]:
         """Return a run that has not begun and is not in a store."""
@@ -359,7 +360,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
             raise UsageError(f"{verb}: expected {what}; use call(…), or {verb}(flow.prepare(…))")
 
     def _run_context(self, deps: Any = None, clients: Clients | None = None) -> RunContext:
-        """Return everything that a run needs besides its record."""
+        """Return the context of a run: everything that it needs besides its record."""
         right = "a mapping of states to clients, such as {triage: Script('…')}"
         models = clients or {}
         require("clients", clients, isinstance(models, Mapping), right)

@@ -1,7 +1,7 @@
-"""The members of one state: a process with a small table, whose children are the members.
+"""The process that runs the members of one state as its children, with a small table of its own.
 
-At most `ParallelState.parallel` members run at once, in order, so that the cost of a step does not depend on their
-number.  Results are kept as JSON and read back in the order of the members.
+At most `ParallelState.parallel` members run at once and the others begin later, in order.  Thus the cost of a step does
+not depend on their number.  Results are kept as JSON and read back in the order of the members.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class Members(FlowProcess):
 
     @property
     def fingerprint(self) -> str:
-        """Always empty, because the definition belongs to the flow."""
+        """Always empty, because the flow's own fingerprint covers the members."""
         return ""
 
     def beginning(self, name: str) -> tuple[str, str]:
-        """Return ``"members"``.  Each member describes its own beginning."""
+        """Return ``"members"``, because each member describes its own beginning."""
         return "members", ""
 
     def state_of(self, name: str) -> tuple[LiveState[Any, Any], Any]:
@@ -93,13 +93,13 @@ class Members(FlowProcess):
         return StateResult("done", values[0] if state.is_race else values, 0.0)
 
     def watch(self, step: Stepped) -> None:
-        """Do nothing.  Coverage is measured only for the tables of users."""
+        """Do nothing, because coverage is measured only for users' tables."""
 
     def slot(self, key: str) -> str:
         return name_in(key)
 
     def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, EffectValue | None]] | None:
-        """Return what a step has changed: the names of child members, and the effects of other members by name."""
+        """Return what a step has changed: the names of child members, and the other members' effects by name."""
         begun = self.record.begun
         if key in ("", "begin"):
             return None
@@ -131,7 +131,7 @@ class Members(FlowProcess):
         return moved.changed(id=outcome.id) if key == "begin" else moved
 
     def _read(self, key: str, outcome: Any) -> tuple[str, Any]:
-        """Return the trigger of an outcome and the argument for its guards and actions."""
+        """Return the trigger that an outcome causes, and the argument for that trigger's guards and actions."""
         if not isinstance(outcome, StateResult) and (key in ("", "begin") or outcome.kind in NOTES):
             return outcome.kind, outcome
         name, _, state_result = self.result_of_state(key, outcome)
@@ -147,7 +147,7 @@ class Members(FlowProcess):
 
 
 def is_out_of_reach(r: MembersRecord, _: Any, members: Members) -> bool:
-    """Return whether there are fewer members than values needed."""
+    """Return whether more values are needed than there are members."""
     return len(members.members) < members.needed
 
 
@@ -156,7 +156,7 @@ def is_empty(r: MembersRecord, _: Any, members: Members) -> bool:
 
 
 def is_enough(r: MembersRecord, _: StateResult, members: Members) -> bool:
-    """Return whether this is the last value that is needed."""
+    """Return whether no more values are needed after this one."""
     return len(r.settled) - r.lost + 1 >= members.needed
 
 
@@ -165,7 +165,7 @@ def is_last(r: MembersRecord, _: StateResult, members: Members) -> bool:
 
 
 def breaks_all(r: MembersRecord, _: StateResult, members: Members) -> bool:
-    """Return whether this failure leaves too few members and therefore ends the others."""
+    """Return whether the group fails because too few members are left after this failure."""
     return not members.state.is_lenient and len(members.members) - r.lost - 1 < members.needed
 
 
@@ -244,7 +244,7 @@ def _settled(r: MembersRecord, state_result: StateResult, members: Members) -> M
 
 
 def _ended(r: MembersRecord, ending: FlowEnding) -> MembersRecord:
-    """Return the final record, without the abandoned members."""
+    """Return the record of the group's end, without the abandoned members."""
     detail = "; ".join(filter(None, [ending.detail, in_doubt(r)]))
     ending = ending if detail == ending.detail else ending.changed(detail=detail)
     return r.changed(ending=ending, usage=r.total_usage, once={}, children={})

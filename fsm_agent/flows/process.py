@@ -1,7 +1,7 @@
 """The base class of runs and of members: processes whose states wait for children or effects.
 
 A state that asks an agent, runs another flow or has members begins a child process.  A state that runs a function or
-waits for an answer is an effect of the process itself.  Both end in a `StateResult`.
+waits for an answer causes an effect of the process itself.  Either way, the state's result is a `StateResult`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ BEGINNING = (Begin("begin"),)
 class RunContext:
     """Everything that a run of a flow needs besides its record.  Inner flows and members share it.
 
-    ``has_approver`` tells whether this flow or an outer process has an approver.
+    ``has_approver`` says whether this flow or an outer process has an approver.
     """
 
     def __init__(self, flow: Flow[Any], deps: Any, clients: Mapping[Any, Any], environment: Environment) -> None:
@@ -77,7 +77,7 @@ class RunContext:
 
     @property
     def has_listener(self) -> bool:
-        """Whether hooks receive events, including events of children that have just ended."""
+        """Whether hooks receive events, including events from children that have just ended."""
         return self._outermost._has_listener
 
     @has_listener.setter
@@ -85,7 +85,7 @@ class RunContext:
         self._outermost._has_listener = value
 
     def for_run(self, flow: Flow[Any], extra: Mapping[str, Any], by: str) -> RunContext:
-        """Return the context of one run, with deps made for it."""
+        """Return the context of one run, with deps that are made for this run."""
         if not self._makes_deps:
             return self
         made = copy(self)
@@ -95,7 +95,7 @@ class RunContext:
         return made
 
     def join(self, around: InnerCalls) -> None:
-        """Use the clock of the outer call, and its approver if the run has no approver."""
+        """Use the outer call's clock, and also its approver if the run has none."""
         environment = around.environment
         if self.approve is None:
             self.approve, self.has_approver = environment.approve, around.has_approver
@@ -138,14 +138,14 @@ class StateResult(NamedTuple):
 def child_record(state: LiveState[Any, Any], data: Any, depth: int, run_context: RunContext) -> Any:
     """Return the record of the child that a state begins, or None if the state has no child.
 
-    If this fails, the step into the state is not taken.
+    If this raises an exception, the state is not entered.
     """
     return None
 
 
 @singledispatch
 def child_handle(state: LiveState[Any, Any], data: Any, record: Any, run_context: RunContext) -> ChildHandle:
-    """Return the child process of a state for a record, with its listeners and its environment."""
+    """Return a state's child process, made from its record, with its listeners and its environment."""
     raise OutcomeError(f"{state!r} has no child")
 
 
@@ -177,7 +177,7 @@ def _call_handle(state: CallState[Any, Any], data: Any, record: CallRecord, run_
 
 
 class FlowProcess(Process):
-    """A process whose states wait for children and effects."""
+    """The base class of processes whose states wait for children and effects."""
 
     record: Any
     may_be_abandoned = False  # whether the outer process may abandon it while it runs
@@ -212,7 +212,7 @@ class FlowProcess(Process):
         return process
 
     def inside_of(self, name: str) -> ChildHandle:
-        """Return a child and its listeners.  The child may have ended."""
+        """Return a child, which may have ended, and its listeners."""
         return self._inners[name]
 
     def as_events(self, before: Any, steps: Sequence[Event]) -> Sequence[Event]:
@@ -278,7 +278,7 @@ class FlowProcess(Process):
         return None
 
     def result_of_state(self, key: str, outcome: Any) -> tuple[str, LiveState[Any, Any], StateResult]:
-        """Return the step or member that an outcome concerns, its state, and its result."""
+        """Return the name of the step or member that an outcome concerns, its state, and its result."""
         if isinstance(outcome, StateResult):
             return key, self.state_of(key)[0], outcome
         name = name_in(key)
@@ -301,7 +301,7 @@ class FlowProcess(Process):
             return name, state, StateResult("failed", why, outcome.at_s, outcome.usage)
 
     def noted(self, record: Any, key: str, trigger: str) -> Any:
-        """Return the record after an event about a function that must not run twice."""
+        """Return the record with a note about a function that must not run twice."""
         name = name_in(key)
         run = record.once[name]
         if trigger == "started":
@@ -323,11 +323,11 @@ class FlowProcess(Process):
             raise OutcomeError(f"outcome of {key!r}: expected JSON of an outcome: {str(error)[:500]}") from None
 
     def _now_called(self, key: str) -> str:
-        """Return a key in which the first step has its current name."""
+        """Return a key after giving the first step in it its current name."""
         return key
 
     def present_key(self, key: str) -> str:
-        """Return a key, possibly from an older version, with the current names of its steps."""
+        """Return a key, which may be from an older version, after giving all steps in it their current names."""
         name, separator, rest = self._now_called(key).partition(SEPARATOR)
         inner = self.child_process(self.record, name) if separator and name in self.record.children else None
         return f"{name}{separator}{inner.present_key(rest) if isinstance(inner, FlowProcess) else rest}"
@@ -340,7 +340,7 @@ class FlowProcess(Process):
                 yield name, inner
 
     def keys_of(self, state: LiveState[Any, Any]) -> list[str]:
-        """Return the keys, including keys of inner processes, under which a state can be answered."""
+        """Return the keys, including keys in inner processes, under which a state can be answered."""
         effects = [effect for effect in self.own_effects() if effect.prefix not in ("begin", "sleep")]
         found = [effect.key for effect in effects if self.state_of(name_in(effect.key))[0] is state]
         found += [name for name in self.record.children if self.state_of(name)[0] is state]
@@ -349,7 +349,7 @@ class FlowProcess(Process):
         ]
 
     def inboxes_of(self, state: LiveState[Any, Any]) -> list[str]:
-        """Return the keys, including keys of inner processes, under which a state takes an early answer."""
+        """Return the keys, including keys in inner processes, under which a state takes an early answer."""
         return [f"{name}{SEPARATOR}{key}" for name, inner in self._inner_flows() for key in inner.inboxes_of(state)]
 
     def give(self, state: LiveState[Any, A], value: A | Failure, *, at_s: float | None = None) -> None:
@@ -381,9 +381,9 @@ class FlowProcess(Process):
         """Explain why a step took its row, or which row an answer would take.  The run does not change.
 
         Args:
-            event: A step of the run or of an inner run, from the trace or the events.  Alternatively, a possible
-                answer: a value or a `Failure` if ``key`` is a state, otherwise an outcome, as for `advance`.
-            key: The state that gives the value, or the key of the effect that the outcome answers.
+            event: A step of the run or of an inner run, from the trace or the events, or else a possible answer: a
+                value or a `Failure` if ``key`` is a state, otherwise an outcome, as for `advance`.
+            key: The state that would give the value, or the key of the effect that the outcome would answer.
 
         Returns:
             The rows of the trigger in the order in which they are tried, what each guard returned or raised, and the
@@ -422,7 +422,7 @@ class FlowProcess(Process):
         return super(FlowProcess, process).explain(event, key=key)
 
     def _trial(self) -> Self:
-        """Return a copy that can take steps without changing this process."""
+        """Return a copy that can take steps while this process stays unchanged."""
         trial = copy(self)
         trial.journal, trial._inners, trial._ended = None, {}, []
         trial.forget_children()
@@ -441,14 +441,14 @@ class FlowProcess(Process):
         return time.time()
 
     def closed_again(self) -> Any:
-        """Return the record after applying the policies of functions to pending calls again."""
+        """Apply the functions' policies to the pending calls again, and return the resulting record."""
         r = self.record
         closed = {name: self.child_process(r, name) for name in r.children}
         return r.changed(children={name: cell.closed_again() for name, cell in closed.items()}) if closed else r  # type: ignore[attr-defined]
 
 
 def outcome_of(state: LiveState[Any, Any], value: Any) -> Returned | FunctionFailed:
-    """Return a value or a `Failure` of a state as an outcome."""
+    """Return a state's value or `Failure` as an outcome."""
     if isinstance(value, Failure):
         if value.data is not None:
             raise OutcomeError(f"{state.name}: expected a Failure without data, got one with data")
@@ -474,7 +474,7 @@ def _in_doubt(record: Any, path: str) -> Iterable[str]:
 
 
 def name_in(key: str) -> str:
-    """Return the name of the step or member that a key concerns.  The key of a child is its name."""
+    """Return the name of the step or member that a key concerns.  A child's key is its name."""
     return key.partition(":")[2].partition(":")[0] or key
 
 

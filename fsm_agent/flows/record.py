@@ -51,7 +51,7 @@ class AwaitAnswer(EffectValue, frozen=True):
 
 
 class Timer(Sleep, frozen=True):
-    """The effect of waiting for the end of a state's time."""
+    """The effect of waiting until a state's time runs out."""
 
     outcomes: ClassVar[tuple[type, ...]] = (Slept, Expired)  # type: ignore[assignment]
 
@@ -63,7 +63,7 @@ class RunOnData(RunFunction, frozen=True, kw_only=True):
 
 
 class Edited(Tagged, frozen=True, kw_only=True, tag="edited"):
-    """A person's change to the data, in a fork.  Pass it under the key ``""``, because it answers no effect."""
+    """A person's change to the data in a fork.  Its key is ``""``, because it answers no effect."""
 
     data: msgspec.Raw
     by: str = ""  # who changed them, for people
@@ -71,7 +71,7 @@ class Edited(Tagged, frozen=True, kw_only=True, tag="edited"):
 
 
 class FlowLimits(Value, frozen=True, kw_only=True):
-    """The limits of a run of a flow.
+    """The limits on a run of a flow.
 
     Examples:
         >>> @execute
@@ -118,9 +118,9 @@ class FlowEnding(Value, frozen=True):
 
 
 class FlowProcessRecord(Value, frozen=True, kw_only=True):
-    """The base of all records of flows.  Equality ignores the trace.
+    """The base class of all records of flows.  Equality ignores the trace.
 
-    ``once`` holds, by name, the attempts of states without a child.
+    ``once`` holds the attempts to run states without a child, by name.
     """
 
     id: str = ""
@@ -153,7 +153,7 @@ class FlowProcessRecord(Value, frozen=True, kw_only=True):
 
     @property
     def usage_by_agent(self) -> dict[str, Usage]:
-        """The tokens by the path of each agent call.  Calls that have ended are summed under the empty path."""
+        """The tokens by agent call, given as its path.  Calls that have ended are summed under the empty path."""
         used = {"": self.usage}
         for name, child in self.children.items():
             for path, usage in child.usage_by_agent.items():
@@ -195,18 +195,18 @@ class FlowRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
 
     @property
     def deadline_s(self) -> float | None:
-        """The Unix time at which the run expires, or None if no deadline applies now."""
+        """The Unix time at which the run expires, or None if no deadline applies at present."""
         limit = self.limits.deadline_s
         return None if limit is None or not self.steps or "expired" in self.reacted_to else self.started_at_s + limit
 
 
 def step_name(state: Any, steps: int) -> str:
-    """Return the name of a step: the state and the number of states entered so far."""
+    """Return the name of a step, which consists of the state and the number of states entered so far."""
     return f"{state}#{steps}"
 
 
 class Stage(StrEnum):
-    """A state of a group of members."""
+    """The state that a group of members is in."""
 
     SEEDED = "Seeded"
     WORKING = "Working"

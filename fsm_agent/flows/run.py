@@ -110,7 +110,7 @@ class FlowRun(FlowProcess, Generic[D]):
 
         Raises:
             FlowFailed: If the run failed.
-            FlowSuspended: If the run has not ended and waits for a person, a time or a driver.
+            FlowSuspended: If the run has not ended, but waits for a person, a time or a driver.
         """
         ending = self.record.ending
         if not self.record.trace:
@@ -128,7 +128,7 @@ class FlowRun(FlowProcess, Generic[D]):
         The JSON contains no callables, clients, keys or ``deps``.  `Flow.restore` reads it in any process.
 
         Args:
-            signing_key: A key of at least 32 bytes.  ``restore`` with the same key then refuses a document that was
+            signing_key: A key of at least 32 bytes.  `restore` with the same key then refuses a document that has been
                 changed.
 
         Raises:
@@ -154,7 +154,7 @@ class FlowRun(FlowProcess, Generic[D]):
         """Return an independent run that continues from here, with new ids and without a store.
 
         With new data, the fork enters its current state again, which restarts that state's question, members, agent
-        call and time.  The run keeps its deadline.  An ``edited`` step in the trace says who changed the data.
+        call and time.  The deadline stays the same.  An ``edited`` step in the trace says who changed the data.
 
         Args:
             data: New data, or None to keep the data.
@@ -233,7 +233,7 @@ class FlowRun(FlowProcess, Generic[D]):
 
     @property
     def deadline(self) -> Deadline | None:
-        """The earliest deadline of the run, its current state and its children."""
+        """The earliest of the deadlines of the run, its current state and its children."""
         inner, timer = super().deadline, self._timer()
         return inner or timer if inner is None or timer is None else min(inner, timer)
 
@@ -279,7 +279,7 @@ class FlowRun(FlowProcess, Generic[D]):
             r = r.changed(inbox={**rest, name: tuple(later)} if later else rest)
 
     def _addressed(self, r: FlowRecord, key: str, outcome: Any) -> tuple[FlowRecord, str]:
-        """Return the record, with edited data if any, and the key of the answer.  An early answer may be due now."""
+        """Return the record, with edited data if any, and the key that the outcome answers."""
         if type(outcome) is Edited:
             r = r.changed(data=self.flow.data_of(bytes(outcome.data)))
         is_due = self.flow.early and key.startswith(f"{INBOX}:") and name_in(key) == str(r.state)
@@ -295,7 +295,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return trigger, r, answer, self
 
     def _with_early(self, r: FlowRecord, name: str, key: str, outcome: Returned, steps: list[Event]) -> FlowRecord:
-        """Keep an answer that came before its state was entered, and return the record."""
+        """Keep an answer that came before its state was entered, and return the resulting record."""
         moved = self.take_row(r, KEPT, None, key, max(outcome.at_s, r.entered_at_s), steps)
         inbox = {**r.inbox, name: (*r.inbox.get(name, ()), outcome)}
         return moved.changed(inbox=inbox)  # type: ignore[no-any-return]
@@ -363,7 +363,7 @@ class FlowRun(FlowProcess, Generic[D]):
     def take_row(
         self, record: Any, trigger: str, answer: Any, key: str, at_s: float, steps: list[Event], detail: str = ""
     ) -> Any:
-        """Take a row of the table.  An exception from a guard or action gets a note that names the trigger."""
+        """Take a row of the table.  If a guard or action raises, a note with the trigger is added to the exception."""
         try:
             return super().take_row(record, trigger, answer, key, at_s, steps, detail)
         except IllegalTrigger:
@@ -385,7 +385,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return self.rule_for(self.record, self._end_of(outcome)) in STAYS
 
     def rule_for(self, r: FlowRecord, trigger: str) -> str:
-        """Return the rule of the row for a cancellation or the deadline, or an empty string if the run ends."""
+        """Return the rule of the row that takes a cancellation or the deadline, or an empty string if the run ends."""
         if self._is_to_end or trigger in r.reacted_to:
             return ""
         rule = self.flow.reactions.get((str(r.state), trigger), "")
@@ -395,13 +395,13 @@ class FlowRun(FlowProcess, Generic[D]):
         return FIRST_TIME if once.phase == NOT_BEGUN.phase else UNTIL_KNOWN
 
     def _end_of(self, outcome: Any) -> str:
-        """Return the trigger of an outcome that concerns the whole run."""
+        """Return the trigger that an outcome for the whole run causes."""
         if outcome.kind == "expired" and self.record.limits.deadline_s is None:
             return "cancelled"  # the time of the outer state is over
         return str(outcome.kind)
 
     def _react(self, r: FlowRecord, at_s: float, steps: list[Event]) -> FlowRecord:
-        """Take the row for a cancellation or deadline, which waited for a result, and return the record."""
+        """Take the row for a cancellation or deadline that had to wait for a result, and return the new record."""
         assert r.reaction is not None
         trigger, detail = r.reaction
         # The waiting row has noted the trigger as taken, but only the next row takes it.
@@ -417,7 +417,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return self._entered(moved, r.usage, at_s, detail, steps)
 
     def _read_outcome(self, key: str, outcome: Any) -> tuple[str, Any, str, StateResult | None]:
-        """Return the trigger of an outcome, the answer for the rows, the reason for people, and the result."""
+        """Return an outcome's trigger, its answer for the rows, a reason to show to people, and the state's result."""
         kind = "" if isinstance(outcome, StateResult) else outcome.kind
         if key == "begin":
             return "begun", None, "", None
@@ -448,12 +448,12 @@ class FlowRun(FlowProcess, Generic[D]):
         )
 
     def _data_inside(self) -> Any:
-        """Return the data of the current state's inner flow, or None without an inner flow."""
+        """Return the data of the current state's inner flow, or None if it has none."""
         child = self.record.children.get(self.record.here)
         return child.data if isinstance(child, FlowRecord) else None
 
     def _entered(self, r: FlowRecord, usage: Usage, at_s: float, detail: str, steps: list[Event]) -> FlowRecord:
-        """Enter the state that the step leads to, and return the record."""
+        """Enter the state that the step leads to, and return the resulting record."""
         to: Any = self.flow.states[str(r.state)]
         n = r.steps + 1
         changes: dict[str, Any] = {"steps": n, "entered_at_s": at_s, "usage": usage, "former_names": ()}
@@ -474,7 +474,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return self._ahead
 
     def _keep_time(self, to: LiveState[Any, Any], r: FlowRecord, at_s: float, changes: dict[str, Any]) -> None:
-        """Add the time of an entered state to the record's changes."""
+        """Add the time at which an entered state is due to the record's changes."""
         due = r.first_due_at_s.get(to.name)
         if due is None:
             due = due_at_s(f"flow {self.flow.name!r}", to, r.data, at_s)
@@ -487,7 +487,7 @@ class FlowRun(FlowProcess, Generic[D]):
             watch(self.flow, step)
 
     def checked_data(self, data: Any, before: Any, by: Row[D]) -> Any:
-        """Return the data that an action has made, after checking them."""
+        """Check the data that an action has made, and return them."""
         try:
             self.flow.data_check.check(data, before)
         except DataError as error:
@@ -587,7 +587,7 @@ class _OfRun(FsmAgentError):
 
     @property
     def run_id(self) -> str:
-        """The name of the run in the flow's store, for ``runs.resume``, or ``""`` without a store."""
+        """The name of the run in the flow's store, for ``runs.resume``, or ``""`` if there is no store."""
         return stored_name(self.run.journal)
 
     @property
@@ -597,7 +597,7 @@ class _OfRun(FsmAgentError):
 
 
 class FlowFailed(_OfRun):
-    """A flow ended in a failure.  ``run.record.ending`` says why.
+    """A flow failed.  ``run.record.ending`` says why.
 
     Examples:
         >>> @execute
@@ -628,7 +628,7 @@ class FlowSuspended(_OfRun):
 
     @property
     def wake_at_s(self) -> float | None:
-        """The Unix time at which the run continues without an answer, or None if it needs one."""
+        """The Unix time at which the run continues even without an answer, or None if it needs an answer."""
         return wakes_at_s(self.run)
 
 

@@ -1,4 +1,4 @@
-"""The runs of a flow or an orchestrator in its store, and the answers to their questions."""
+"""The runs that a flow or an orchestrator has in its store, and the answers to their questions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHOWN_STEPS = 10  # how many steps an error lists
 
 
 class FlowSeed(Value, frozen=True, kw_only=True):
-    """Everything that a run of a flow began with, except code."""
+    """Everything except code that a run of a flow began with."""
 
     version: int  # of the flow
     data: msgspec.Raw
@@ -44,7 +44,7 @@ class FlowSeed(Value, frozen=True, kw_only=True):
 
 
 def attach_journal(run: FlowRun[Any], name: str) -> None:
-    """Give a run that has not begun a journal, so that driving the run stores it."""
+    """Give a journal to a run that has not begun, so that the run is stored when it is driven."""
     r, flow = run.record, run.flow
     seed = FlowSeed(
         version=flow.version,
@@ -114,7 +114,7 @@ def _seeded(flow: FlowDefinition[Any], header: Header) -> Any:
 
 
 def request_differences(one: Header, other: Header) -> list[str]:
-    """Return the names of the parts in which the requests of two runs differ."""
+    """Return the names of the parts in which the requests for two runs differ."""
     seeds = [{**from_json(bytes(header.seed), Any), "budget_left": None} for header in (one, other)]
     compared: dict[str, list[Any]] = {
         "data": seeds,
@@ -177,9 +177,10 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
             by: See `Flow.call`.
             run_id: See `Flow.call`.
             after: The runs that must end first, whether they succeed or fail, as names or handles.
-            delay_s: The seconds until the run starts, by this machine's clock.  Signals do not start it earlier.  A
+            delay_s: The seconds until the run starts, by this machine's clock.  Signals do not start it earlier, but a
                 cancellation ends it at once.
-            priority: From -100 to 100.  Workers take the due run with the highest priority first.
+            priority: A number from -100 to 100.  Of the runs that are due, workers take the one with the highest
+                priority first.
             service: The name of the `RunFollower` that drives the run.  If empty, workers drive it.
 
         Raises:
@@ -250,7 +251,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         deps: GivenDeps[Any] = None,
         clients: Clients | None = None,
     ) -> Result:
-        """Continue a stored run and return its result.  If the run has ended, just return the result.
+        """Continue a stored run, unless it has ended, and return its result.
 
         Args:
             run_id: The name of the run.
@@ -258,7 +259,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
                 ``{"triage#1/ask:2.0": Approved()}`` for a question from an inner agent call.  A value that is not a
                 mapping answers the only open question.
             by: The person who answers; shown to people.
-            signal_id: An id for a single answer.  Repeating the answer with the same id, for example after `RunBusy`,
+            signal_id: An id for a single answer, so that giving it again with the same id, for example after `RunBusy`,
                 has no effect.
             sink: Receives every event.
             deps: See `Flow.call`.
@@ -270,7 +271,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
             NotAsked: If the run does not ask this question.
             AlreadyAnswered: If another answer came first.
             OutcomeError: If an answer has the wrong type, or has no key although several questions are open.
-            ReplayError: If the code has changed since the run last rested, and now makes different decisions.
+            ReplayError: If the code has changed since the run last rested and now makes different decisions.
             FlowFailed: If the run failed.
             FlowSuspended: If the run waits for an answer again.
         """
@@ -353,16 +354,17 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         deps: GivenDeps[Any] = None,
         clients: Clients | None = None,
     ) -> FlowRun[D]:
-        """Return a stored run as it was after a step, to read its ``data``, ``state``, ``record`` or ``result_so_far``.
+        """Return a stored run as it was after a step.
 
-        Another process may drive the run at the same time.  The returned run takes no steps.  To continue from it, use
-        `fork` (in the store) or `FlowRun.forked` (without a store).  A `MemoryStore` receives several entries at once,
-        so a run that is being driven may be ahead of its store.
+        You can read the returned run's ``data``, ``state``, ``record`` and ``result_so_far``.  You cannot drive it,
+        because another process may be driving the stored run.  To continue from it, use `fork` (in the store) or
+        `FlowRun.forked` (without a store).  A `MemoryStore` receives several entries at once, so a run that is being
+        driven may be ahead of its store.
 
         Args:
             run_id: The name of the run.
-            step: The number of a journal entry, as in ``fsm-agent runs show``, or 0 for the run before its first entry.
-                Or the name of a step that the run had just entered, such as ``"review#3"``.  None means the run as it
+            step: The number of a journal entry, as in ``fsm-agent runs show``, or 0 for the run before its first entry;
+                or the name of a step that the run had just entered, such as ``"review#3"``; or None for the run as it
                 is now.
             deps: See `Flow.call`.
             clients: See `Flow.call`.
@@ -428,7 +430,7 @@ def _names(after: Any) -> tuple[str, ...]:
 
 
 def state_at(flow: FlowDefinition[Any], path: str) -> tuple[State[Any] | None, str]:
-    """Return the state at a path of names, or None, and the rest of the path after the state."""
+    """Return the state at a path of names, or None, and the part of the path that follows the state."""
     name, _, rest = path.partition(SEPARATOR)
     state = flow.states.get(name_in(name).partition("#")[0])
     while rest and isinstance(state, ParallelState):
@@ -448,8 +450,8 @@ def outcomes_of(
 ) -> dict[str, Outcome]:
     """Return the answers as outcomes by key.
 
-    ``answers`` are values or outcomes, by state or by key.  ``asked`` are the keys of the open questions.  ``made``
-    returns the run, upgraded to the current version of the flow.
+    ``answers`` are values or outcomes by state or by key, and ``asked`` are the keys of the open questions.  ``made``
+    returns the run, upgraded to the flow's current version.
     """
     keys = {key: key for key in asked}  # the keys as they are asked, by their current names
     if any(one.upgrades for one in (flow, *flows_inside(flow))):
@@ -507,7 +509,7 @@ def _for_inbox(flow: FlowDefinition[Any], run: FlowRun[Any], whom: Any, value: A
 
 
 def _named(flow: FlowDefinition[Any], whom: Any, keys: Mapping[str, str]) -> Any:
-    """Return the state with this name if it asks a question, otherwise the argument itself."""
+    """Return the state with this name if that state asks a question, otherwise the argument itself."""
     if not (isinstance(whom, str) and whom.isidentifier()):
         return whom
     return next((state for key in keys if (state := state_at(flow, key)[0]) is not None and state.name == whom), whom)

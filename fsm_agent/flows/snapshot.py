@@ -1,6 +1,6 @@
-"""Runs of flows as JSON: written, read in another process, and upgraded to the current version of the flow.
+"""Writes runs of flows as JSON, reads them in any process, and upgrades them to the flow's current version.
 
-A document holds the records of children, each in its own format.  The flow's states determine that format.
+A document includes the records of children, each in a format that depends on the state that began the child.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NO_FIELDS: Mapping[str, Any] = {}
 
 
 class Document(Value, frozen=True):
-    """A run of a flow in JSON."""
+    """The JSON document of a run of a flow."""
 
     format: Literal[1]
     flow: str
@@ -51,7 +51,7 @@ class FlowJson(FlowRecord, frozen=True, kw_only=True, eq=False):
 
 
 class MembersJson(MembersRecord, frozen=True, kw_only=True, eq=False):
-    """The record of members, with their children as JSON."""
+    """The record of a group of members, with their children as JSON."""
 
     state: str
     children: Mapping[str, msgspec.Raw] = field(default_factory=dict)
@@ -251,7 +251,7 @@ def _upgraded(flow: FlowDefinition[Any], document: bytes) -> bytes:
 
 
 def present_name(flow: FlowDefinition[Any], version: int, name: str) -> str:
-    """Return the current name of a state from an older version.  Answers may still use the older name."""
+    """Return a state's current name, given a name from an older version, which answers may still use."""
     data: dict[str, Any] = {"state": name, "inbox": {name: []}}
     try:
         for number in range(version, flow.version):
@@ -273,10 +273,10 @@ def renamed(**states: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     For example, ``upgrades={1: renamed(person="customer")}``.
 
     States are renamed wherever the record of a run names them: its current state, the keys that it waits for, its
-    members, its early answers, and its trace.  Data and answers do not change.  Inner flows have their own upgrades.
+    members, its early answers, and its trace.  Data and answers stay the same.  Inner flows have their own upgrades.
 
     Args:
-        states: New names by old names; two states may swap names.
+        states: The new names by old name.  Two states may swap names.
 
     Raises:
         FlowError: If no name is given, or one is not a valid name for a state.
@@ -333,12 +333,13 @@ def reshaped(
 
     For example, ``upgrades={1: reshaped(add={"lang": "en"}, drop=["old"], rename={"text": "words"})}``.
 
-    To change fields of nested values, write your own function of the record.  Inner flows have their own upgrades.
+    To change fields of nested values, write your own function that takes and returns the record.  Inner flows have
+    their own upgrades.
 
     Args:
-        add: The values of new fields by name, as in JSON.  A field with a default needs no value.
+        add: The values of new fields by name, as in JSON.  A field that has a default need not be listed.
         drop: The names of removed fields.
-        rename: New names of fields by old names; two fields may swap names.
+        rename: The new names of fields by old name.  Two fields may swap names.
 
     Raises:
         FlowError: If no field is given, one is given twice, or JSON cannot hold a value.

@@ -1,7 +1,7 @@
 """States, and the rows that they make.
 
-A state either waits for something or is an end.  Its methods make rows: ``review.done(sending, of=Approve)`` is the row
-from ``review`` to ``sending`` that is taken if the answer to the review is an `Approve`.
+A state either waits for something or is an end.  The methods of a state make rows: ``review.done(sending, of=Approve)``
+is the row from ``review`` to ``sending`` that is taken if the answer is an `Approve`.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class TimeOptions(TypedDict, Generic[D], total=False):
     """The options of every state that waits.
 
     Attributes:
-        within_s: The time that the state may take: seconds, a timedelta, or a pure function of the data that returns
-            either; None for no limit.  The time is fixed when the state is entered.
-        until: The moment at which the state's time ends, in place of ``within_s``: a datetime with a time zone, Unix
-            seconds, or a pure function of the data that returns either; None for no limit.  If the moment is in the
+        within_s: The time that the state may take (seconds, a timedelta, or a pure function of the data that returns
+            either), or None for no limit.  The time is fixed when the state is entered.
+        until: The moment at which the state's time ends, in place of ``within_s`` (a datetime with a time zone, Unix
+            seconds, or a pure function of the data that returns either), or None for no limit.  If the moment is in the
             past, the time ends at once.
-        restart: Whether the time starts again each time the state is entered.  With False, the time that was fixed at
-            the first entry holds for the whole run.
+        restart: Whether the time starts again whenever the state is entered.  If False, the time that was fixed at the
+            first entry holds for the whole run.
     """
 
     within_s: Seconds[D]
@@ -62,10 +62,10 @@ class TimeOptions(TypedDict, Generic[D], total=False):
 
 
 class State(Generic[D]):
-    """A state of a flow.  It waits for something, or is an end.
+    """A state of a flow, which waits for something or is an end.
 
     Attributes:
-        name: The name in keys, traces and diagrams.
+        name: The state's name in keys, traces and diagrams.
         doc: The docstring of the function that declares the state.
         words: A few words about what the state waits for, or about the kind of end.
     """
@@ -90,15 +90,15 @@ class End(State[Any]):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Row(Generic[D]):
-    """A row of a flow's table, which leads to another state for a trigger and a type of answer if the guard holds.
+    """A row of a flow's table: on a trigger and a type of answer, it leads to another state if the guard returns True.
 
     Attributes:
         source: The state in which the row is taken.
-        trigger: "done", "failed" or "elapsed"; or, for the whole run, "cancelled", "expired" or "exhausted".
+        trigger: "done", "failed" or "elapsed" or, for the whole run, "cancelled", "expired" or "exhausted".
         case: The type, or the enum member, that the answer must have; `ANY` for every answer.
         to: The state that follows.
-        guard: A function of data and answer, or of the data alone.
-        action: A function of data and answer that returns the new data, or None to keep the data.
+        guard: A function that takes the data, or the data and the answer.
+        action: A function that takes the data and the answer and returns the new data, or None to keep the data.
         is_default: Whether the flow added the row because the user's table has no row for the trigger.
         rule: A guard that the flow adds to rows for a cancellation or the deadline; see `fsm_agent.flows.table`.
     """
@@ -119,7 +119,7 @@ class Row(Generic[D]):
 
 
 def event_name(trigger: str, case: Any) -> str:
-    """Return the name of a trigger with the type of the answer."""
+    """Return the name of a trigger followed by the type of the answer."""
     return trigger if case is ANY else f"{trigger} {case_name(case)}"
 
 
@@ -132,7 +132,7 @@ class LiveState(State[D], Generic[D, A]):
         until: See `TimeOptions`.
         restart: See `TimeOptions`.
         is_timed: Whether the state has a time, even if a function of the data may return None for it.
-        triggers: The triggers that the state can cause, besides the end of its time and the triggers of the whole run.
+        triggers: The triggers that the state can cause, besides the end of its time and the triggers for the whole run.
     """
 
     triggers: tuple[str, ...] = ("done", "failed")
@@ -154,9 +154,7 @@ class LiveState(State[D], Generic[D, A]):
     def expired(self, to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
         """Return a row for the deadline of the flow, ``FlowLimits(deadline_s=…)``.
 
-        The run then continues without a deadline.
-
-        The action receives a `Failure` with the reason "expired".
+        The run then continues without a deadline.  The action receives a `Failure` with the reason "expired".
         """
         return Row(self, "expired", to, None, do, rule=FIRST_TIME)
 
@@ -176,11 +174,11 @@ class LiveState(State[D], Generic[D, A]):
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
-        """The functions of the data that belong to the state."""
+        """The functions that belong to the state and take the data."""
         return tuple([time for time in (self.within_s, self.until) if callable(time)])
 
     def type_for(self, trigger: str, case: Any) -> Any:
-        """Return the type of the answer for a row's guard and action."""
+        """Return the type of the answer that a row's guard and action receive."""
         if trigger == "elapsed":
             return NoneType
         if trigger != "done":
@@ -204,9 +202,9 @@ class _Giving(LiveState[D, A]):
 
         Args:
             to: The state that follows.
-            of: One of the state's types, or one member of its enum; by default, every value.
-            when: The guard, a named and pure function of data and answer, or of the data alone.
-            do: The action, a pure function of data and answer that returns the new data.
+            of: One of the state's types, or one member of its enum; by default, the row takes every value.
+            when: The guard: a named, pure function that takes the data, or the data and the answer.
+            do: The action: a pure function that takes the data and the answer, and returns the new data.
         """
         return Row(self, "done", to, when, do, NoneType if of is None else of)
 
@@ -215,7 +213,7 @@ class _Failing(_Giving[D, A]):
     """A state that gives a value or fails."""
 
     def failed(self, to: State[D], *, when: Guard[D, Failure] = None, do: Action[D, Failure] = None) -> Row[D]:
-        """Return a row for the failure of the state.  Guard and action receive a `Failure`."""
+        """Return a row for the failure of the state.  The guard and the action receive a `Failure`."""
         return Row(self, "failed", to, when, do)
 
 
@@ -244,14 +242,15 @@ class CallState(_Failing[D, A]):
 
     @cached_property
     def prompt(self) -> Prompt[Any]:
-        """The prompt that calls use unless the agent or the task has a suitable prompt."""
+        """The prompt for calls if neither the agent nor the task has a suitable prompt."""
         return Prompt("{{ task }}", path=self.name, output=union_of(self.answer_types.types))
 
     def prompt_for(self, agent: Agent[Any, Any], task: AnyTask) -> Prompt[Any]:
         """Return the prompt for a call to this agent.
 
-        A task's own prompt takes precedence.  If it asks for plain text and has no parser, it gets the state's output
-        type.  If there is none, the agent's prompt is used if its output type is the state's, else the state's own.
+        The task's own prompt takes precedence; if it asks for plain text and has no parser, it gets the state's output
+        type.  If the task has no prompt, the agent's prompt is used, provided that its output type is the state's;
+        otherwise, the state's own prompt is used.
 
         Raises:
             FlowError: If the task's prompt has no parser and an output type that is neither text nor the state's.
@@ -276,17 +275,17 @@ class CallState(_Failing[D, A]):
 
     @property
     def client_keys(self) -> Sequence[object]:
-        """The keys in ``clients`` for models of its agents.  They may be the agents themselves."""
+        """The keys in ``clients`` that give the state's agents a model: the state, or the agents themselves."""
         return (self,)
 
     def agent_in(self, agents: Mapping[str, Agent[Any, Any]]) -> Agent[Any, Any] | None:
-        """Return the agent to ask, or None if its role is not bound or the data choose the agent."""
+        """Return the agent to ask, or None if the role is not bound yet or the agent depends on the data."""
         if isinstance(self.agent, str):
             return agents.get(self.agent)
         return self.agent if isinstance(self.agent, Agent) else None
 
     def agent_for(self, data: D, agents: Mapping[str, Agent[Any, Any]]) -> Agent[Any, Any]:
-        """Return the agent to ask, given these data."""
+        """Return the agent to ask for these data."""
         if isinstance(self.agent, Agent):
             return self.agent
         found = self.agent if isinstance(self.agent, str) else self.agent(data)
@@ -303,7 +302,7 @@ class CallState(_Failing[D, A]):
         return found
 
     def check_agent(self, here: str, agent: Agent[Any, Any]) -> None:
-        """Refuse an agent with a typed output in a state that gives text."""
+        """Refuse an agent with a typed output if the state gives text."""
         if self.answer_types.types == (str,) and agent.output is not str:
             output = case_name(agent.output)
             right = f"write ask(agent, {output})"
@@ -326,7 +325,7 @@ def given_prompt(task: AnyTask) -> Prompt[Any] | None:
 class WholeCallState(CallState[D, CallResult[A]]):
     """A state that waits for an agent call and gives its whole result.
 
-    A stored result is read with the prompt of its call.  Therefore, an agent that is unknown when the flow is defined
+    A stored result is read with the prompt of its call.  An agent that is not known when the flow is defined therefore
     gets the state's prompt.
     """
 
@@ -451,15 +450,15 @@ class SubflowState(_Failing[D, A]):
         def elapsed(  # type: ignore[override]
             self, to: State[D], *, do: Action[D, A] = None
         ) -> Row[D]:  # pyright: ignore[reportIncompatibleMethodOverride]
-            """Return a row for the end of the state's time.  The action receives the current data of the inner flow."""
+            """Return a row for the end of the state's time.  The action also receives the inner flow's current data."""
 
 
 class ParallelState(_Failing[D, A]):
     """A state that waits for several members at once.
 
     Attributes:
-        enough: The number (int) or the share (float) of members that have to give a value, or None for all members.
-            Once enough have, the others are abandoned.
+        enough: How many members (int) or what share of them (float) must give a value, or None for all.  Once that many
+            have given one, the others are abandoned.
         is_race: Whether the state gives a single value instead of a tuple of values.
         is_lenient: Whether failures count as results.
         parallel: The maximum number of members that run at once, or None for no limit.
@@ -475,7 +474,7 @@ class ParallelState(_Failing[D, A]):
         raise NotImplementedError
 
     def needed(self, count: int) -> int:
-        """Return how many of ``count`` members have to give a value."""
+        """Return how many of ``count`` members must give a value."""
         enough = self.enough
         if enough is None or isinstance(enough, int):
             return count if enough is None else enough
@@ -484,7 +483,7 @@ class ParallelState(_Failing[D, A]):
 
 
 class GatherState(ParallelState[D, A]):
-    """A state that waits for several states at once, until all or enough of them have given a value."""
+    """A state that runs several states at once, until all or enough of them have given a value."""
 
     def __init__(
         self,
@@ -515,7 +514,7 @@ class GatherState(ParallelState[D, A]):
 
 
 class EachState(ParallelState[D, A]):
-    """A state that waits for one member per item.  The items are taken from the data when the state is entered."""
+    """A state that runs one member per item.  The items are taken from the data when the state is entered."""
 
     def __init__(
         self,
@@ -562,7 +561,7 @@ def _enough(enough: float | None) -> str:
 
 
 def states_inside(states: Iterable[LiveState[Any, Any]], agents: Any = None) -> Iterator[tuple[Any, Any]]:
-    """Yield states, their members and the states of inner flows, with the agents bound there."""
+    """Yield states, their members and the states of inner flows, each with the agents bound there."""
     for state in states:
         yield state, agents
         yield from states_inside(state.members, agents)
@@ -592,7 +591,7 @@ def moment_s(moment: Any) -> float | None:
 
 
 def due_at_s(where: str, state: LiveState[Any, Any], data: Any, at_s: float) -> float | None:
-    """Return the Unix time at which a state's time ends, or None without a limit."""
+    """Return the Unix time at which a state's time ends, or None if there is no limit."""
     is_moment = state.until is not None
     given = state.until if is_moment else state.within_s
     time = in_seconds(given(data)) if callable(given) else given

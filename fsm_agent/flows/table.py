@@ -1,13 +1,13 @@
-"""The whole table of a flow, with default rows and the rows for every state, and the machine of the table.
+"""A flow's whole table, including default rows and rows for every state, and the table's machine.
 
-A cancellation or the deadline ends a run unless one of the user's rows takes it.  Each can be taken once.  The flow
-adds a guard, the ``rule``, to these rows:
+A cancellation or the deadline ends a run unless one of the user's rows takes it, which can happen once for each.  The
+flow adds a guard, the ``rule``, to these rows:
 
-- ``first_time``: The trigger has not been taken yet.  The user's row is taken.
+- ``first_time``: The trigger has not been taken yet, so the user's row is taken.
 - ``until_known``: A function that must not run twice is running.  The run stays in the state until the result is known,
-  and then takes the row of the next state.
-- ``meanwhile``: A row for every state has led to this state, for example to a compensation.  The run stays there, so
-  that the compensation does not begin again.
+  and then takes the next state's row for the trigger.
+- ``meanwhile``: A row for every state leads to this state, for example to a compensation.  The run stays there, so that
+  the compensation does not begin again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ NOTES = ("started", "interrupted", "run_again")  # events of a function that mus
 
 
 def pure(what: str, function: Any) -> Any:
-    """Return a function of the data.  Refuse other objects, and coroutine functions."""
+    """Return a function that takes the data, and refuse coroutine functions and other objects."""
     require(what, function, callable(function), "a function of the data", FlowError)
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         got = f"the coroutine function {getattr(function, '__name__', 'of another object')!r}"
@@ -66,7 +66,7 @@ def pure(what: str, function: Any) -> Any:
 
 
 def takes_answer(guard: Callable[..., Any]) -> bool:
-    """Return whether a guard takes the answer as well as the data.
+    """Return whether a guard takes the answer besides the data.
 
     A function of ``*args`` takes both.  A second parameter with a default is refused, because the answer would replace
     a value that was meant as a constant.
@@ -119,7 +119,7 @@ def _signature_text(signature: inspect.Signature) -> str:
 
 
 class _EveryState(State[Any]):
-    """The source of rows for every state.  It stays a singleton when a flow is copied."""
+    """The source of rows for every state.  Copying a flow does not copy this singleton."""
 
     name = "every state"
 
@@ -131,7 +131,7 @@ EVERY = _EveryState()
 
 
 def rows_in_states(where: str, start: State[Any], rows: Sequence[Row[Any]]) -> tuple[Row[Any], ...]:
-    """Return the rows, with each row for every state copied to its states.
+    """Return the rows after copying each row for every state to the states that it applies to.
 
     A row for every state applies to states that have no row for the trigger and that a run can enter before the row is
     taken.  The other states get a row that stays in the state.
@@ -163,7 +163,7 @@ def rows_in_states(where: str, start: State[Any], rows: Sequence[Row[Any]]) -> t
 
 
 def reached_from(starts: Iterable[State[Any]], rows: Iterable[Row[Any]]) -> set[str]:
-    """Return the names of these states and of all states that rows lead to from them."""
+    """Return the names of these states and of all states that can be reached from them."""
     ways: dict[str, list[str]] = {}
     for row in rows:
         ways.setdefault(row.source.name, []).append(row.to.name)
@@ -178,12 +178,11 @@ def reached_from(starts: Iterable[State[Any]], rows: Iterable[Row[Any]]) -> set[
 def cancelled(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
     """Return a row for a cancellation in every state that has no row for it; see `LiveState.cancelled`.
 
-    A run that is already in the target, or in a state after it, stays there, so that a compensation does not begin
-    again.
+    A run that is already in the target or in a later state stays there, so that a compensation does not begin again.
 
     Args:
         to: The state that follows.
-        do: The action.  It receives the data and a `Failure` whose detail is the text of the cancellation.
+        do: The action, which receives the data and a `Failure` whose detail is the text of the cancellation.
 
     Examples:
         >>> @wait(bool)
@@ -233,7 +232,7 @@ class AnyState(Generic[D]):
     def done(
         self, to: State[D], *, of: Any = ANY, when: Guard[D, Any] = None, do: Action[D, Any] = None
     ) -> tuple[Row[D], ...]:
-        """Return one row per state, for its value.  Type checkers do not compare the types of the values."""
+        """Return one row per state, for its value.  Type checkers do not check that the values have the same type."""
         return self._rows("done", to, of=of, when=when, do=do)
 
     def failed(
@@ -296,7 +295,7 @@ def any_state(*states: LiveState[D, Any]) -> AnyState[D]:
 
 
 class TableEntry(NamedTuple):
-    """A row, for one of its triggers."""
+    """A row in combination with one of its triggers."""
 
     event: str  # the trigger, with its type
     source: str
@@ -305,7 +304,7 @@ class TableEntry(NamedTuple):
 
     @property
     def guard(self) -> str:
-        """The name of the guard, or an empty string without a guard."""
+        """The guard's name, or an empty string if there is no guard."""
         if self.row is None:
             return ""
         return self.row.rule if self.row.guard is None else self.row.guard.__name__
@@ -337,7 +336,7 @@ def with_defaults(
 
 
 def cases_of(row: Row[Any]) -> tuple[Any, ...]:
-    """Return the types, or enum members, that a row is for."""
+    """Return the types, or enum members, that a row takes."""
     return (row.case,) if row.case is not ANY else cases_at(row.source, row.trigger)
 
 
@@ -347,7 +346,7 @@ def cases_at(state: State[Any], trigger: str) -> tuple[Any, ...]:
 
 
 def entries_of(flow: FlowDefinition[Any]) -> Iterator[TableEntry]:
-    """Yield each row once for each trigger, in the order in which they are tried."""
+    """Yield an entry for each trigger of each row, in the order in which rows are tried."""
     yield TableEntry("begun", SEEDED, flow.start.name, None)
     yield TableEntry("cancelled", SEEDED, CANCELLED.name, None)
     for row in flow.table:

@@ -1,8 +1,8 @@
-"""The values of a flow: the answers of its states, the data that its actions make, and the JSON form of both.
+"""The values in a flow: the answers that its states give, the data that its actions make, and the JSON form of both.
 
 If a state gives several types, a value is written with the name of its type.  A value without a name, for example from
-a web form, is read like a model's answer.  Its type is never guessed.  Types that only their names distinguish are
-refused when the flow is defined.  The result of a whole agent call is written as the call's record and read with its
+a web form, is read like a model's answer, but its type is never guessed.  A flow whose types differ only in their names
+is refused when it is defined.  The result of a whole agent call is written as the call's record and read with the
 state's prompt, because JSON cannot hold code.
 """
 
@@ -49,7 +49,7 @@ _MOST_SHOWN = 500  # characters of a problem
 
 
 class _AnyCase:
-    """The case of a state whose values the table does not distinguish.  It stays a singleton when a flow is copied."""
+    """The case of a state whose values the table does not distinguish.  Copying a flow does not copy this singleton."""
 
     def __reduce__(self) -> str:
         return "ANY"
@@ -60,10 +60,10 @@ ANY: Any = _AnyCase()
 
 @dataclasses.dataclass(frozen=True)
 class Failure(Generic[S]):
-    """Why a state failed or was ended, for guards and actions of ``failed``, ``expired`` and ``cancelled`` rows.
+    """Why a state failed or was ended, for guards and actions in ``failed``, ``expired`` and ``cancelled`` rows.
 
-    ``data`` is the last data of the state's inner flow, or None without an inner flow.  To keep its type in the data of
-    a flow, annotate it, as in ``Failure[Order | None]``.
+    ``data`` is the last data of the state's inner flow, or None if it has none.  If you keep a `Failure` in a flow's
+    data, annotate its type, as in ``Failure[Order | None]``.
 
     Examples:
         >>> @execute
@@ -98,7 +98,7 @@ class AnswerTypes:
 
     @property
     def provided(self) -> tuple[Any, ...]:
-        """The types of the values, for outer states."""
+        """The types of the values, as outer states see them."""
         return self.types
 
     @cached_property
@@ -135,7 +135,7 @@ class AnswerTypes:
         return text if len(self.types) == 1 else f"[{pydantic_core.to_json(self.names[index]).decode()},{text}]"
 
     def _index(self, value: Any) -> int:
-        """Return the index of a value's type.  The exact class comes before base classes."""
+        """Return the index of a value's type.  Its exact class takes precedence over base classes."""
         if len(self.types) == 1:
             return 0
         for is_kind in (_is_exactly, _is_of):
@@ -145,7 +145,7 @@ class AnswerTypes:
         raise OutcomeError(f"{self.state}: expected {self!r}, got {safe_repr(value)}")
 
     def load(self, text: str) -> Any:
-        """Return the value that JSON holds, with or without the name of its type."""
+        """Return the value in some JSON, which may name the value's type."""
         try:
             if len(self.types) == 1:
                 return self._adapters[0].validate_json(text)
@@ -160,14 +160,14 @@ class AnswerTypes:
 
     @cached_property
     def schema(self) -> str:
-        """The JSON Schema of the values (``anyOf`` for several types).  Empty if it is missing or very large."""
+        """The JSON Schema of the values (``anyOf`` for several types), or "" if there is none or it is very large."""
         try:
             return schema_json(type_adapter(union_of(self.types)).json_schema())
         except pydantic.errors.PydanticUserError:  # only code describes the type
             return ""
 
     def check(self, where: str) -> None:
-        """Refuse types that cannot be found, or that look the same in JSON."""
+        """Refuse types whose names cannot be resolved, or that look the same in JSON."""
         for kind in self.types:
             check_resolved(where, kind)
             if self.are_posted and has_tags(kind):
@@ -186,7 +186,7 @@ class AnswerTypes:
                 raise FlowError(f"{where}: {what}; {right}")
 
     def check_values(self, where: str) -> None:
-        """Refuse types that rows could not distinguish: types without a class, or with the same name or class."""
+        """Refuse types that rows could not tell apart: types without a class, or with the same name or class."""
         if twice := [name for name in self.names if self.names.count(name) > 1]:
             raise FlowError(f"{where}: expected types with different names, got two named {twice[0]!r}; rename one")
         if len(self.types) < 2:
@@ -203,7 +203,7 @@ class AnswerTypes:
 
 
 class ResultTypes(AnswerTypes):
-    """The types of a state that gives the whole result of an agent call.  Rows distinguish the outputs."""
+    """The types of a state that gives the whole result of an agent call.  Rows distinguish results by their outputs."""
 
     def __init__(self, state: str, types: Sequence[Any], prompt: Callable[[], Prompt[Any]]) -> None:
         super().__init__(state, types)
@@ -220,7 +220,7 @@ class ResultTypes(AnswerTypes):
         return super().case_of(self._output(value))
 
     def takes(self, value: Any) -> bool:
-        """Return whether a value may be the result of this state."""
+        """Return whether a value can be the result of this state."""
         try:
             self.dump(value)
         except OutcomeError:
@@ -306,7 +306,7 @@ def returned_types(function: Callable[..., Any]) -> tuple[Any, ...]:
 
 
 def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
-    """Return a return annotation as a type.  Parameters are ignored, because their types may be unknown."""
+    """Return a return annotation as a type.  Parameter annotations are ignored, because their names may be unknown."""
     written = inspect.unwrap(getattr(function, "func", function))  # a partial function has func
     written = written if inspect.isroutine(written) else written.__call__
     try:
@@ -356,7 +356,7 @@ def _is_checkable(kind: Any) -> bool:
 
 
 def _classes(kind: Any) -> frozenset[Any]:
-    """Return the classes of a type's values, or an empty set if classes do not suffice to recognize them."""
+    """Return the classes of a type's values, or an empty set if values cannot be recognized by class alone."""
     if _results(kind) is not None:
         return frozenset()
     kind = without_notes(kind)
@@ -373,7 +373,7 @@ def _has_fields(kind: Any) -> bool:
 
 
 class DataCheck:
-    """Checks the data that an action has made.  Pydantic must be able to write them and read them back unchanged.
+    """Checks that pydantic can write the data that an action has made and read them back unchanged.
 
     A field that still holds the same object is not checked again, so the cost of a step depends on what it changes.
     Values of the type `Any` are checked only when they are saved.
@@ -384,7 +384,7 @@ class DataCheck:
 
     @cached_property
     def _fields(self) -> Mapping[str, Any]:
-        """The types of fields that can be checked one by one, or none if the class defines how its data are read."""
+        """The types of the fields that can be checked one by one, which is none if the class defines how it is read."""
         kind = self._kind
         hooks = ("__get_pydantic_core_schema__", "__pydantic_config__", "__pydantic_decorators__")
         if any(hasattr(kind, name) for name in hooks):
@@ -400,7 +400,7 @@ class DataCheck:
         return {name: kept_adapter(hint) for name, hint in self._fields.items()}
 
     def check(self, data: Any, before: Any = None) -> None:
-        """Refuse data of another type, or with a value that its type forbids."""
+        """Refuse data that have another type, or that contain a value that its type forbids."""
         kind = self._kind
         if not isinstance(data, kind):
             raise DataError("", f"expected {kind.__name__}, got {safe_repr(data)}")
@@ -427,7 +427,7 @@ class IntoField:
 
     @property
     def __name__(self) -> str:
-        """The name in errors and diagrams."""
+        """The action's name in errors and diagrams."""
         return f"into {self.field}"
 
     def __call__(self, data: T, answer: Any, /) -> T:
@@ -471,7 +471,7 @@ def into(field: str, /) -> IntoField:
 
 
 def hints_of(kind: Any, *, include_extras: bool = False) -> dict[str, Any]:
-    """Return the types of a class's fields, or none if one is local to a function, where only pydantic finds it."""
+    """Return the types of a class's fields, or none if one is local to a function, where only pydantic can find it."""
     try:
         return get_type_hints(kind, include_extras=include_extras)
     except (NameError, TypeError):
@@ -479,7 +479,7 @@ def hints_of(kind: Any, *, include_extras: bool = False) -> dict[str, Any]:
 
 
 def fields_of(data: Any) -> dict[str, Any]:
-    """Return the types of the fields that an action can set, by name, with `Any` for an unknown type."""
+    """Return the types of the fields that an action can set by field name, with `Any` for an unknown type."""
     hints = hints_of(data)
     if dataclasses.is_dataclass(data):
         names = [field.name for field in dataclasses.fields(data) if field.init]
@@ -492,7 +492,7 @@ def fields_of(data: Any) -> dict[str, Any]:
 
 
 def may_hold(hint: Any, kind: Any) -> bool:
-    """Return False if a field of one type cannot hold a value of another."""
+    """Return whether a field of one type may be able to hold a value of another."""
     hint, kind = without_notes(hint), without_notes(kind)
     if get_origin(kind) in UNIONS:
         return all(may_hold(hint, one) for one in get_args(kind))

@@ -1,4 +1,4 @@
-"""The orchestrator: a model makes the plan, a team of agents does the steps, and a table handles failures."""
+"""The orchestrator: a model makes a plan, a team of agents carries out its steps, and a table handles failures."""
 
 from fsm_agent.flows.orchestrator.job import Attempt, Job, OrchestrationResult
 from fsm_agent.flows.orchestrator.orchestrator import Orchestrator

@@ -1,6 +1,6 @@
 """The data, the team and the result of an orchestrator.
 
-The pure methods of `Job` and `Team` are the table's guards and actions.
+The table's guards and actions are pure methods of `Job` and `Team`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _RIGHT = (
 
 @dataclass(frozen=True)
 class Attempt:
-    """An attempt at a step, as `OrchestrationResult.journal` lists it.
+    """An attempt to do a step, as listed in `OrchestrationResult.journal`.
 
     Examples:
         >>> Attempt("facts", "find facts", "research", "completed", output="3 facts").status
@@ -76,27 +76,28 @@ class Attempt:
 class Job:
     """The data of an orchestrator's flow: the task, the strategy, and the progress so far.
 
-    Methods that take an answer are guards and actions for rows, as in ``executing.done(enough, when=…, do=Job.noted)``.
+    Methods that take an answer serve as guards and actions in rows, as in ``executing.done(enough, when=…,
+    do=Job.noted)``.
 
     Attributes:
         task: The task.
         config: The limits.
         strategy: The strategy, or None before there is one.
         done: The names of the finished steps, in the order in which they ended.
-        outputs: The outputs of steps by name, in the order in which the steps ended.
-        failures: The number of failures of each step, by its number in the strategy.
+        outputs: The steps' outputs by step name, in the order in which the steps ended.
+        failures: How often each step has failed, by the step's number in the strategy.
         agents: Agents that replace the assigned agents, by step.
-        iterations: The number of times that each loop ran, by its number in the strategy.
-        looped: The total number of repetitions of all loops.
+        iterations: How often each loop has run, by the loop's number in the strategy.
+        looped: How many repetitions of loops there were in all.
         redesigns: The number of retries and redesigns.
         executed: The number of steps that succeeded, counting each repetition.
-        failed: The step that failed last.  Empty if the last step succeeded.
+        failed: The step that failed last, or an empty string if the last step succeeded.
         error: The reason for the failure.
         loop: The number of the loop that failed last, or None if it was a single step.
         is_over: Whether a step said that the task is done.
-        waves: The number of waves.  Steps that run at once form one wave.
-        journal: The attempts at steps.
-        begun: The number of attempts before this strategy.
+        waves: The number of waves so far, where a wave is a group of steps that run at once.
+        journal: The attempts to do steps.
+        begun: The number of attempts that were made before this strategy.
         seen: The images and documents of the task.
 
     Examples:
@@ -126,13 +127,13 @@ class Job:
 
     @property
     def plan(self) -> Strategy:
-        """The strategy, which must exist already."""
+        """The strategy.  There must be one."""
         assert self.strategy is not None
         return self.strategy
 
     @property
     def entries(self) -> tuple[Attempt, ...]:
-        """The attempts at steps of this strategy."""
+        """The attempts to do steps of this strategy."""
         return self.journal[self.begun :]
 
     def index(self, step_id: str) -> int:
@@ -152,7 +153,7 @@ class Job:
 
     @property
     def spent(self) -> str:
-        """The limit that failures have reached, in words, or an empty string."""
+        """Which limit the failures have reached, in words, or an empty string."""
         if max(self.failures.values(), default=0) >= self.config.max_step_remediations:
             return STEP_SPENT
         return TOTAL_SPENT if self.redesigns >= self.config.max_total_redesigns else ""
@@ -160,7 +161,7 @@ class Job:
     # Guards, for the results of a wave of steps
 
     def has_begun(self) -> bool:
-        """Return whether steps ran before."""
+        """Return whether any step has run yet."""
         return self.waves > 0
 
     def has_failed(self, works: Sequence[StepWork]) -> bool:
@@ -177,16 +178,16 @@ class Job:
         return self.has_failed(works) and self.redesigns >= self.config.max_total_redesigns
 
     def is_transient(self, works: Sequence[StepWork]) -> bool:
-        """Return whether the failed steps may succeed if they are tried again at once."""
+        """Return whether the failed steps might succeed if they were tried again at once."""
         now = self.noted(works)
         return bool(now.failed) and now.loop is None and all(w.is_transient for w in works if w.error)
 
     def is_last(self, works: Sequence[StepWork]) -> bool:
-        """Return whether these steps finish the task."""
+        """Return whether the task is finished once these steps are done."""
         return self.noted(works).is_finished
 
     def is_last_supplied(self, answer: Supply) -> bool:
-        """Return whether a person's output finishes the task."""
+        """Return whether the task is finished once a person has supplied an output."""
         return self.supplied(answer).is_finished
 
     def fits(self, new: NewSteps) -> bool:
@@ -204,35 +205,35 @@ class Job:
         return replace(self, strategy=strategy, begun=len(self.journal))
 
     def cleared(self, _: Any = None) -> Job:
-        """Count a redesign and forget all outputs and counts, because a new strategy starts over."""
+        """Count a redesign and forget all outputs and other counts, because a new strategy starts from scratch."""
         return replace(
             self._count_redesign(), done=(), outputs={}, failures={}, agents={}, iterations={}, is_over=False
         )
 
     def imposed(self, strategy: Strategy) -> Job:
-        """Begin a person's strategy, without earlier outputs."""
+        """Begin a person's strategy, and forget earlier outputs."""
         return self.cleared().planned(strategy)
 
     def noted(self, works: Sequence[StepWork]) -> Job:
-        """Note the results of a wave of steps, and repeat the loops that are not over."""
+        """Record the results of a wave of steps, and repeat the loops that are not over."""
         return self._note(works, -1)
 
     def supplied(self, answer: Supply) -> Job:
-        """Note a person's output for the failed step.  A failed loop is then over."""
+        """Record a person's output for the failed step, which also ends a failed loop."""
         step = self.plan.step(self.failed)
         work = StepWork(step, "a person", self.task, (), {}, "", output=written(answer.output))
         return self._note([work], -1 if self.loop is None else self.loop)
 
     def retried(self, _: Any = None) -> Job:
-        """Count a retry of the failed step.  A failed loop runs once more, beyond its limit."""
+        """Count a retry of the failed step.  If a loop failed, it runs once more than its limit allows."""
         return (self if self.loop is None else self._repeat(self.loop))._count_redesign()
 
     def retried_at_once(self, works: Sequence[StepWork]) -> Job:
-        """Note the results of a wave of steps, and count a retry of the failed steps."""
+        """Record the results of a wave of steps, and count a retry of the failed steps."""
         return self.noted(works)._count_redesign()
 
     def redesigned(self, new: NewSteps) -> Job:
-        """Replace the remaining steps.  The first new step inherits the failures of the failed step."""
+        """Replace the remaining steps.  The failed step's failures count as failures of the first new step."""
         kept = [step for step in self.plan.steps if step.step_id in self.done]
         names = {step.step_id for step in kept}
         loops = tuple([loop for loop in self.plan.loops if set(loop.step_ids) <= names])
@@ -244,14 +245,14 @@ class Job:
         )
 
     def abandon(self, answer: GiveUp) -> Job:
-        """Note why a person ended the task."""
+        """Record why a person ended the task."""
         return replace(self, error=f"{self.error}; given up: {answer.because}")
 
     def _count_redesign(self) -> Job:
         return replace(self, redesigns=self.redesigns + 1)
 
     def _note(self, works: Sequence[StepWork], closed: int) -> Job:
-        """Note the results of steps.  The loop with the number ``closed`` is over."""
+        """Record the results of steps.  The loop whose number is ``closed`` is over."""
         given = {w.step.step_id: w.output for w in works if w.output is not None and not w.error}
         j = replace(
             self,
@@ -274,7 +275,7 @@ class Job:
         return replace(j, waves=self.waves + 1)
 
     def _count_failure(self, step_id: str, error: str, loop: int | None = None) -> Job:
-        """Count a failure.  If several steps failed, the one that has failed most often is reported."""
+        """Count a failure of a step.  The step is reported unless another failed step has failed at least as often."""
         at = self.index(step_id)
         most = self.failures[self.index(self.failed)] if self.failed else 0
         j = replace(self, failures={**self.failures, at: self.failures.get(at, 0) + 1})
@@ -313,7 +314,7 @@ def _attempt(w: StepWork, wave: int) -> Attempt:
 
 
 def agent_and_skill(member: Any) -> tuple[Agent[Any, Any], str]:
-    """Return the agent that does a member's steps, and a description of what the member can do."""
+    """Return the agent that does a team member's steps, and a description of what the member can do."""
     try:
         if isinstance(member, AgentBase):
             return member, type(member).description or type(member).expertise
@@ -336,7 +337,7 @@ def agent_and_skill(member: Any) -> tuple[Agent[Any, Any], str]:
 
 
 def _calling(function: Function) -> Agent[Any, Any]:
-    """Return an agent that calls a function with its task and answers with the result."""
+    """Return an agent that calls a function with its task and answers with the function's result."""
     properties = function.parameters.get("properties", {})
     needed = function.parameters.get("required", [])
     name = next(iter(needed or properties), "")
@@ -347,7 +348,7 @@ def _calling(function: Function) -> Agent[Any, Any]:
 
 
 class _Caller(SyncVerbs):
-    """A client that requests a call to one function, with the task as its argument, and answers with the result."""
+    """A client that has one function called with the task as its argument, and answers with the function's result."""
 
     takes_images = False
     reports_logprobs = False
@@ -357,7 +358,7 @@ class _Caller(SyncVerbs):
         self._function, self._argument = name, argument
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """Return the request to call the function, or the function's result."""
+        """Return a request to call the function, or the function's result once there is one."""
         message = request.messages[-1]
         results = [part for part in message.parts if isinstance(part, FunctionResult)]
         if not results:
@@ -444,7 +445,7 @@ class OrchestrationResult(FlowResult[Job]):
 
     @property
     def journal(self) -> list[Attempt]:
-        """All attempts at steps, with their times, followed by the steps that are left."""
+        """All attempts to do steps, with their times, followed by the steps that are left."""
         own = {"executing": "done", "asking": "done Supply"}  # the steps in which attempts are noted
         ends = [step.at_s for step in self.run.record.trace if own.get(step.source) == step.trigger]
         made = [replace(e, at_s=ends[e.wave]) if e.wave < len(ends) else e for e in self._job.journal]
@@ -464,12 +465,12 @@ class OrchestrationResult(FlowResult[Job]):
         return self._team.value_of(self._job.outputs[step_id])
 
     def outputs_of(self, kind: type[T]) -> list[T]:
-        """Return all outputs of a type, in the order in which their steps ended."""
+        """Return all outputs that have a type, in the order in which their steps ended."""
         found = [self.step_output(name) for name in self._job.outputs]
         return [value for value in found if isinstance(value, kind)]
 
     def output_of(self, kind: type[T]) -> T:
-        """Return the last output of a type.
+        """Return the last output that has a type.
 
         Raises:
             LookupError: If no output has the type; the message names the types of the outputs.
@@ -524,7 +525,7 @@ class Team:
         return "\n".join([f"- {name}: {can}" for name, can in self.can.items()])
 
     def checked(self, plan: P, config: OrchestratorConfig) -> P:
-        """Return the plan if this team can carry it out within the limits."""
+        """Return the plan after checking that this team can carry it out within the limits."""
         for step in plan.steps:
             if step.assigned_agent and step.assigned_agent not in self.agents:
                 right = f"an agent ({self}), or '' for the one that fits best"
@@ -544,7 +545,7 @@ class Team:
                 raise refused(here, what, "remove the limit, or use an agent without that function")
 
     def output_of(self, name: str, value: Any) -> Output:
-        """Return an agent's output as it is stored, with its text for later steps."""
+        """Return an agent's output in its stored form, with its text for later steps."""
         answer_types = self.answer_types[name]
         written = answer_types.dump(value)
         plain = value if type(value) is str else written
@@ -554,7 +555,7 @@ class Team:
         return self.answer_types[output.agent].load(output.value) if output.agent else output.text
 
     def wave(self, j: Job) -> list[StepWork]:
-        """Return the steps that may begin now, with everything that they need."""
+        """Return the steps that may begin now, each with everything that it needs."""
         steps = {step.step_id: (number, step) for number, step in enumerate(j.plan.steps, 1)}
         earlier = tuple([steps[name][1] for name in j.outputs])  # the most recent last
         numbered = {f"step_{steps[name][0]}_output": output.text for name, output in j.outputs.items()}

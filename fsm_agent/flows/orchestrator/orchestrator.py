@@ -60,7 +60,7 @@ STEPS = 100_000  # the maximum number of states in a run, far above what the lim
 
 
 class TeamState(CallState[StepWork, Any]):
-    """A state that asks one of the team's agents, and accepts that agent's type of output."""
+    """A state that asks one of the team's agents and accepts an output of that agent's type."""
 
     def __init__(self, task: Callable[[StepWork], Any], team: Team, within_s: float | None) -> None:
         super().__init__(task, lambda w: team.agents[w.agent], (), "working", within_s=within_s)
@@ -89,7 +89,7 @@ class _Outputs(AnswerTypes):
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class TeamFlow(Flow[Job]):
-    """The flow of an orchestrator, whose results know the output types of the team."""
+    """An orchestrator's flow.  Its results know the team's output types."""
 
     team: Team
 
@@ -150,7 +150,7 @@ def _asked(j: Job) -> str:
 
 
 def extended_rows(own: Sequence[Row[Job]], rows: Sequence[Row[Job]], start: LiveState[Job, Any]) -> list[Row[Job]]:
-    """Return your rows followed by the rows of another table, without rows that could then never be taken."""
+    """Return the user's rows followed by the rows of another table, except those that could then never be taken."""
     taken = {(event, row.guard) for row in own for event in _events(row)}
     left = [row for row in rows if not all(taken & {(event, None), (event, row.guard)} for event in _events(row))]
     reached = reached_from([start, EVERY], [*own, *left])
@@ -158,12 +158,12 @@ def extended_rows(own: Sequence[Row[Job]], rows: Sequence[Row[Job]], start: Live
 
 
 def _events(row: Row[Any]) -> set[tuple[State[Any], str]]:
-    """Return a row's state with each trigger that the row takes."""
+    """Return a row's state paired with each of the row's triggers."""
     return {(row.source, event_name(row.trigger, case)) for case in cases_of(row)}
 
 
 class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
-    """A team of agents, and a table that plans, executes, validates, retries and redesigns.
+    """A team of agents, and a table that has them plan, execute, validate, retry and redesign.
 
     ``flow`` is the orchestrator's flow.  The flow's states are attributes of the orchestrator; you can answer them, and
     add rows to them with `extended`.
@@ -172,20 +172,20 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         agents: The agents that do the steps, with different names.  An agent may be an `Agent`, an `AgentBase`, a plain
             or coroutine function of the task, a `Function` that takes one string, such as ``flow.as_function(…)``, or
             an object with an ``expertise`` and ``execute(task)``.  Agents, flows and a `Function` are part of the run.
-            Any other code that has not returned is called again when the run is resumed.
+            Any other code that had not returned is called again when the run is resumed.
         blueprint: A guide for the planner, as text or a `Blueprint`.
         strategy: A strategy, or None to let the planner make one.
         config: The limits.
-        planner: Makes strategies and decisions; by default, an agent with the first model in the team.
-        validator: Answers PASS or FAIL for outputs; by default, an agent with the planner's model.
+        planner: The agent that makes strategies and decisions; by default, an agent with the first model in the team.
+        validator: The agent that answers PASS or FAIL for an output; by default, an agent with the planner's model.
         descriptions: What the agents can do, by name.  These texts replace the agents' expertise or system prompts.
         prompts: Prompts that replace some of the package's ``prompts/orchestrator``: ``Prompts("my_team")`` for your
             files, or a mapping such as ``{"deciding": "…"}``.  Each is a template with the same variables as the prompt
             that it replaces.  The planner gets ``planning``, ``planning_simply`` if it gave no plan, ``deciding`` after
             a failure, ``redesigning``, and with ``llm_names`` and ``llm_intents`` also ``matching`` and ``wording``.
-            The agent of a step gets ``working``, the validator ``validating``.  ``rules`` says how to write steps, and
-            ``validator`` is the validator's system prompt.
-        name: The name in runs.  Orchestrators that share a store need different names.
+            The agent of a step gets ``working``, and the validator gets ``validating``.  ``rules`` says how to write
+            steps, and ``validator`` is the validator's system prompt.
+        name: The orchestrator's name in its runs.  Orchestrators that share a store need different names.
         store: The store that keeps the runs; see `Flow`.
         approve: See `Flow`.
         answer: See `Flow`.
@@ -319,7 +319,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         ]
 
     def _rows_of_planning(self, planned: State[Job]) -> list[Row[Job]]:
-        """Return the rows that lead to a strategy."""
+        """Return the rows that are taken until there is a strategy."""
         return [
             self.planning.done(planned, do=Job.planned),
             self.planning.failed(self.planning_simply),
@@ -336,7 +336,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         return [*self.team.agents, self.validator.name]
 
     def changed(self, **arguments: Any) -> Orchestrator:
-        """Return a copy with other arguments.  It keeps the rows that you added."""
+        """Return a copy with other arguments, and with the rows that you added."""
         made = type(self)(**{**self._arguments, **arguments})
         if not self._rows:
             return made
@@ -353,8 +353,8 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
     def extended(self, rows: Sequence[Row[Job]]) -> Orchestrator:
         """Return an orchestrator with your rows, which are tried before its own rows.
 
-        A row without a guard, or with the same guard, replaces rows that can then never be taken.  States that can no
-        longer be reached are left out.  The data are a `Job`, whose methods are actions.
+        If one of your rows has no guard, or the same guard as the orchestrator's row, the latter can never be taken and
+        is left out, as are states that can no longer be reached.  The data are a `Job`, whose methods are actions.
 
         Args:
             rows: Rows from the orchestrator's states and from your states, such as
@@ -374,7 +374,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         return made
 
     def plan(self, task: str | Payload) -> Strategy:
-        """Have the planner make a strategy for a task, and return the strategy without executing it.
+        """Have the planner make a strategy for a task, and return it without executing it.
 
         Raises:
             FlowError: If no strategy could be made.
@@ -436,7 +436,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         return self.flow._run_context(deps, self._by_object(clients) if isinstance(clients, Mapping) else clients)
 
     def _by_object(self, clients: Clients) -> dict[Any, Client]:
-        """Return clients by state or member.  The name of an agent stands for its states and for the member."""
+        """Return clients by state or member.  An agent's name stands for the states that ask it and for the member."""
         named = self._named()
         found: dict[Any, Client] = {}
         for whom, client in clients.items():
@@ -447,7 +447,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         return found
 
     def _named(self) -> dict[str, list[Any]]:
-        """Return members, and states that ask another agent, by name.  The planner or validator may be a member."""
+        """Return, by agent name, the members and the states that ask an agent.  The planner may be a member, too."""
         found: dict[str, list[Any]] = {name: [agent] for name, agent in self.team.agents.items()}
         for state in (*self._step.live, *self.flow.live):
             if isinstance(agent := getattr(state, "agent", None), Agent):

@@ -28,7 +28,7 @@ _MARKS = "*_`~#>\"'.,:;()[]"  # what models put around a word
 
 
 def _keep_tuple(plan: Any, field: str, kind: type, things: str) -> None:
-    """Replace a list in a field by a tuple."""
+    """Replace a list in a field with a tuple."""
     value = getattr(plan, field)
     is_right = isinstance(value, list | tuple) and all(isinstance(one, kind) for one in value)
     require(f"{field} of a {type(plan).__name__}", value, is_right, f"a list of {things}", FlowError)
@@ -66,15 +66,15 @@ class Step:
         description: The purpose of the step.
         intent_template: The task for the agent, with {{ placeholders }}: ``task``, ``previous_output``,
             ``step_2_output``, or the name or ``output_key`` of an earlier step.  Any other name refers to the earlier
-            step that shares the most words with it.  If several tie, the latest counts.
+            step that shares the most words with it or, if several tie, to the latest of them.
         assigned_agent: The name of an agent.  If empty, the agent whose description shares the most words with the
             step.
         expected_output: What the output should be.
-        requires_validation: Whether the validator checks the output.  FAIL makes the step fail.
+        requires_validation: Whether the validator checks the output.  If it answers FAIL, the step fails.
         requires_approval: Whether a person reviews the output.
         output_key: Another name for the output.
         depends_on: The steps that must be done first, or None for all steps that are listed before this one.
-        ends_if: A word that ends the whole task if the output says it, alone on the last line or as a field.
+        ends_if: A word that ends the whole task if the output has it alone on the last line or as a field.
 
     Examples:
         >>> Step("facts", "find facts", "Find facts about {{ task }}", "research").step_id
@@ -113,14 +113,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Loop:
-    """Steps that are repeated until the output of the last step says a word.
+    """Steps that are repeated until the last step's output says a word.
 
     Attributes:
         step_ids: The names of the steps.
         max_iterations: The maximum number of times that the loop runs.
-        until: The word, alone on the last line of the output or as a field.  If the last run of the loop does not say
-            it, the last step has failed.  `Remedy.RETRY` then repeats the loop, and a person's `Supply` ends it.  If
-            empty, the loop runs exactly ``max_iterations`` times.
+        until: The word, which must be alone on the last line of the output or a field.  If the output does not say it
+            in the last run of the loop, the last step fails; `Remedy.RETRY` then repeats the loop, and a person's
+            `Supply` ends it.  If ``until`` is empty, the loop runs exactly ``max_iterations`` times.
 
     Examples:
         >>> Loop(("write", "edit"), max_iterations=3, until="good").max_iterations
@@ -199,7 +199,7 @@ def _known(what: str, name: str, ids: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Matches:
-    """The step that each placeholder refers to, or None."""
+    """For each placeholder, the step that it refers to, or None."""
 
     steps: Mapping[str, str | None]
 
@@ -248,7 +248,7 @@ class Accept:
 
 @dataclass(frozen=True)
 class Reject:
-    """A person refuses an output, so the step has failed.
+    """A person rejects an output, so the step fails.
 
     Examples:
         >>> Reject("the facts are wrong").reason
@@ -307,7 +307,7 @@ class OrchestratorConfig:
     """The limits of an orchestrator.  ``dataclasses.replace`` makes a variant.
 
     Attributes:
-        max_step_remediations: The maximum number of attempts at one step of a strategy, including the first.
+        max_step_remediations: The maximum number of attempts to do one step of a strategy, including the first.
         max_total_redesigns: The maximum number of retries and redesigns in a run, not counting the first strategy.
         max_loop_iterations: The maximum number of repetitions of all loops together.
         parallel: The maximum number of steps that run at once.
@@ -317,7 +317,7 @@ class OrchestratorConfig:
         deadline_s: The time limit of the whole task, in seconds.
         unmatched: How to treat a placeholder that matches no output: "error" fails the step, "empty" leaves it out.
         llm_names: Whether the planner is first asked which step an unmatched placeholder refers to.
-        llm_intents: Whether the planner words the task for an agent, from the filled intent.
+        llm_intents: Whether the planner words the task for an agent, given the filled-in intent.
         escalate: Whether a person is asked before the task fails because attempts or redesigns are used up.
 
     Examples:
@@ -350,14 +350,14 @@ def placeholders(template: str) -> list[str]:
 
 
 def words(text: str) -> set[str]:
-    """Return the significant words of some text, in lower case."""
+    """Return the significant words in some text, in lower case."""
     return set(_WORD.findall(text.lower())) - _COMMON
 
 
 def closest(texts: Sequence[tuple[str, set[str]]], wanted: str) -> str | None:
-    """Return the name of the text that shares the most words with the wanted text, or None if all share none.
+    """Return the name of the text that shares the most words with the wanted text, or None if none shares any.
 
-    The texts are names with their `words`.  If several texts tie, the last one counts.
+    Each text is given as its name and its `words`.  If several texts tie, the last one wins.
     """
     sought = words(wanted)
     shared, number = max([(len(found & sought), number) for number, (_, found) in enumerate(texts)], default=(0, 0))
@@ -401,10 +401,10 @@ class Output:
     agent: str = ""  # the agent that gave it; empty: a person wrote it
 
     def says(self, word: str) -> bool:
-        """Return whether the output says a word: as the last line, as its value, or as a field.
+        """Return whether the output says a word, either as its last line, as its value, or as a field.
 
-        The word must stand alone.  Case and surrounding marks do not matter.  A true field named after the word counts,
-        too.  No output says an empty word.
+        The word must stand alone, but case and surrounding marks do not matter.  A field that is named after the word
+        and is true also says it.  No output says an empty word.
         """
         wanted, value = _bare(word), json.loads(self.value)
         if isinstance(value, dict):
@@ -426,7 +426,7 @@ def _bare(text: str) -> str:
 
 @dataclass(frozen=True)
 class Intent:
-    """A filled template, and the names in it that match no output."""
+    """A filled-in template, and the names in it that match no output."""
 
     text: str
     unmatched: tuple[str, ...] = ()
@@ -434,7 +434,7 @@ class Intent:
 
 @dataclass(frozen=True)
 class StepWork:
-    """One step, with everything that it needs."""
+    """One step, with everything that is needed to do it."""
 
     step: Step
     agent: str
@@ -481,7 +481,7 @@ def may_match(w: StepWork, intent: Intent) -> bool:
 
 
 def matched(w: StepWork, found: Matches) -> StepWork:
-    """Keep those of a model's matches that name existing steps."""
+    """Return those of a model's matches that name existing steps."""
     known = {step.step_id for step in w.earlier}
     return replace(w, matched={name: step for name, step in found.steps.items() if step in known})
 
@@ -537,5 +537,5 @@ def timed_out(w: StepWork, _: None) -> StepWork:
 
 
 def written(text: str) -> Output:
-    """Return the output that a person wrote."""
+    """Return what a person wrote as an output."""
     return Output("str", json.dumps(text), text)

@@ -1,6 +1,6 @@
-"""The requests to the models of an orchestrator: the prompts of ``prompts/orchestrator``, filled for a task.
+"""The requests to an orchestrator's models: the prompts in ``prompts/orchestrator``, filled in for a task.
 
-Outputs of models are quoted: their lines are indented, and placeholders in them are not filled.
+Outputs from models are quoted: their lines are indented, and placeholders in them are not filled in.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BARE = Prompt("")
 
 
 def templates_of(prompts: Prompts | Mapping[str, Prompt | str]) -> dict[str, str]:
-    """Return the templates of all requests by name, with the user's templates in place of the package's.
+    """Return the templates for all requests by name, with the user's templates in place of the package's.
 
     Raises:
         FlowError: If the package has no prompt with this name or variable, or a prompt contains more than a template.
@@ -105,7 +105,7 @@ class Requests:
         return self._text("matching", names=", ".join(intent_of(w).unmatched), steps=_listed(steps), request=request)
 
     def wording(self, w: StepWork) -> Any:
-        """Return the request to word an intent."""
+        """Return the request to put an intent into words."""
         text = self._text(
             "wording",
             description=w.step.description,
@@ -123,7 +123,7 @@ class Requests:
         return with_pictures(self._text("working", request=w.intent, is_text=is_text, **words), _seen_by_agent(w))
 
     def validating(self, w: StepWork) -> Any:
-        """Return the request to judge whether an output serves the purpose of the step.
+        """Return the request to judge whether an output serves the step's purpose.
 
         The output is not shortened.
         """
@@ -143,12 +143,12 @@ class Requests:
 
 
 def with_pictures(text: str, seen: Message | None) -> Any:
-    """Return a request that quotes the task, with the images and documents of the task."""
+    """Return a request that quotes the task, with the task's images and documents."""
     return text if seen is None else Payload((Text(text), *seen.parts))  # type: ignore[arg-type]
 
 
 def _seen_by_agent(w: StepWork) -> Message | None:
-    """Return the task's images for the agent of a step, or None if the intent does not quote the task."""
+    """Return the task's images for a step's agent, or None if the intent does not quote the task."""
     return w.seen if "task" in placeholders(w.step.intent_template) else None
 
 
@@ -159,7 +159,7 @@ def _quoted(text: str, most: int | None = None) -> str:
 
 
 def _listed(items: Iterable[tuple[str, str]]) -> str:
-    """Return named items, one per line, shortened so that all fit."""
+    """Return named items, one per line, shortened so that all of them fit."""
     found = list(items)
     most = min(_MOST_OF_ONE, max(_LEAST_QUOTED, MOST_QUOTED // max(len(found), 1)))
     return "\n".join([f"- {name}: {_quoted(text, most)}" for name, text in found]) or "- none"
