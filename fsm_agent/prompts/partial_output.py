@@ -175,7 +175,7 @@ class _Document:
         self._pieces: list[str] = []
         self._length = 0
         self._due_at = 1  # characters
-        self._begun = ""  # a backslash, until the character that it escapes has arrived
+        self._begun = ""  # a backslash at the end, whose escaped character has not arrived
         self._in_text = False
         self.depth = 0
 
@@ -195,13 +195,14 @@ class _Document:
 
     def add(self, piece: str) -> str | None:
         """Take the next piece.  If the document is complete, return what follows it, otherwise None."""
-        piece = self._begun + piece
-        whole = len(piece) - (len(piece) - len(piece.rstrip("\\"))) % 2
-        piece, self._begun = piece[:whole], piece[whole:]
-        end, self.depth, self._in_text = closing(piece, 0, self.depth, self._in_text)
-        self._pieces.append(piece[:end])
-        self._length += len(self._pieces[-1])
-        return None if end is None else piece[end:] + self._begun
+        scanned = self._begun + piece
+        whole = len(scanned) - (len(scanned) - len(scanned.rstrip("\\"))) % 2
+        end, self.depth, self._in_text = closing(scanned[:whole], 0, self.depth, self._in_text)
+        kept = piece if end is None else piece[: end - len(self._begun)]
+        self._begun = scanned[whole:]
+        self._pieces.append(kept)
+        self._length += len(kept)
+        return None if end is None else piece[len(kept) :]
 
     def read(self) -> tuple[Any, Any]:
         """Return `(firm, whole)`: the value so far without any unfinished string at its end, and with it.

@@ -102,6 +102,12 @@ class TestWhatIsGiven:
             assert last(text, kind) == value
         assert repr(last('[NaN, {"a": 1, "b', Any)) == "[nan, {'a': 1}]"
 
+    def test_an_escape_may_arrive_in_two_pieces(self):
+        text = 'So [see {"title": "say \\"}\\" twice"}'
+        for cut in range(1, len(text)):
+            found = arrived(PartialReader(Output(Plan)), [text[:cut], text[cut:]])
+            assert found[-1] == {"title": 'say "}" twice'}
+
     def test_wrapped_values_are_given_bare(self):
         for kind, text, value in [
             (int, '{"value": 12', None),
