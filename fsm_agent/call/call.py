@@ -369,7 +369,10 @@ class AgentCall(Process, Generic[Out]):
         states = self._kept("states").records
         if not -len(states) <= at < len(states):
             raise UsageError(f"the state to fork at: expected 0 to {len(states) - 1}, got {at!r:.80}")
-        forked = type(self)(states[at], self.prompt, **{name: getattr(self, name) for name in CALL_PARTS}).journaled()
+        parts = {name: getattr(self, name) for name in CALL_PARTS}
+        if self.view is not None:  # its state is of one call
+            parts["view"] = type(self.view)(self.view.plan)
+        forked = type(self)(states[at], self.prompt, **parts).journaled()
         forked.client = self.client
         return forked
 

@@ -118,9 +118,10 @@ class View:
 
     def show(self, record: CallRecord, request: Request, tail: Sequence[Message] = ()) -> Shown:
         """Return what a request shows."""
-        if self._last is None or self._last[0] is not record.trace:
-            self._last = record.trace, self._show(record, request, tail)
-        return self._last[1]
+        last = self._last
+        if last is None or last[0] is not record.trace:
+            last = self._last = record.trace, self._show(record, request, tail)
+        return last[1]
 
     def _show(self, record: CallRecord, request: Request, tail: Sequence[Message]) -> Shown:
         names = list[str]()

@@ -264,7 +264,7 @@ def _relevant(
     query = "" if task is None else task.text
 
     def value_of(message: Message) -> float:
-        return memo.made(message, lambda message: _score(score, query, message))
+        return memo.made(message, lambda message: _score(score, query, message), query)
 
     groups = [range(start, end) for start, end in zip(starts, [*starts[1:], len(messages)], strict=True)]
     best = sorted(groups[-2::-1], key=lambda group: max([value_of(messages[i]) for i in group]), reverse=True)
@@ -537,7 +537,8 @@ def _compress(messages: Sequence[Message], record: CallRecord | None, memo: Memo
         results = index
         while index < len(messages) and messages[index].role == "tool":
             index += 1
-        shown += memo.made(message, partial(_as_lines, results=messages[results:index]))
+        told = list(messages[results:index])
+        shown += memo.made(message, partial(_as_lines, results=told), told)
     return [*shown, *messages[end:]]
 
 

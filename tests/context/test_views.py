@@ -14,9 +14,9 @@ from support.views import view
 
 from fsm_agent import Agent, CallFailed, Limits, Message, Prompt, Reply, Usage, UsageError, function
 from fsm_agent.call import CallRecord, PhaseDetector, PhaseRule, Reason, snapshot
-from fsm_agent.context import Budget, keep_last, mask, shorten
+from fsm_agent.context import Budget, compress, keep_last, mask, once, relevant, shorten
 from fsm_agent.errors import ContextTooLong, Overloaded
-from fsm_agent.messages import RequestStarted
+from fsm_agent.messages import ObservationsMasked, RequestStarted
 from fsm_agent.testing import Script, function_call
 
 Messages = Sequence[Message]
@@ -322,3 +322,41 @@ def test_two_calls_of_an_agent_share_nothing():
     assert [m.text[:1] for m in first.dialog if m.role == "tool"] == ["3", "4"]
     assert [m.text[:1] for m in second.dialog if m.role == "tool"] == ["5", "6"]
     assert first.record.ending.reason is Reason.ANSWERED
+
+
+@pytest.mark.parametrize("way", ["fork", "undo"])
+@pytest.mark.parametrize(
+    "chosen", [compress(1), keep_last(1), mask(1, 5), once(), relevant(1, lambda task, message: 1.0), shorten(50)]
+)
+def test_a_call_that_went_back_shows_what_came_afterwards(chosen: Any, way: str):
+    again = False
+
+    @function(repeatable=True)
+    def look(n: int) -> str:
+        """Look."""
+        return f"{'second' if again else 'first'} look {n} " * 9
+
+    calls = [function_call("look", n=n) for n in (1, 2, 3)]
+    script, fresh = Script(*calls, "done", calls[2], "done"), Script(calls[2], "done")
+    agent = Agent(script, functions=[look], context=chosen)
+    one = agent.prepare("Go.").journaled()
+    agent.run(one)
+    place = next(i for i, state in enumerate(one.states) if len(state.dialog) == 4)  # before the second result
+    if way == "fork":
+        one = one.fork(place)
+    else:
+        while len(one.states) > place + 1:
+            one.undo()
+    again, other = True, agent.restore(snapshot(one))
+    agent.run(one)
+    agent.changed(model=fresh).run(other)
+    assert [request.messages for request in script.requests[4:]] == [request.messages for request in fresh.requests]
+
+
+def test_a_fork_says_itself_what_it_masked():
+    agent = Agent(Script(*[function_call("read", n=n) for n in (1, 2)], "a", "b"), functions=[read], context=mask(1))
+    one = agent.prepare("Go.").journaled()
+    list(agent.stream(one))
+    forked = one.fork(next(i for i, state in enumerate(one.states) if len(state.dialog) == 5))
+    masked = [event.count for event in agent.stream(forked) if isinstance(event, ObservationsMasked)]
+    assert masked == [1]
