@@ -89,54 +89,56 @@ from fsm_agent.validation import require
 class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
     """A model with a system prompt, functions, an output type, and limits.
 
-    Type checkers see an ``Agent[Deps, Out]``, where ``Deps`` is the type of its calls' ``deps`` and ``Out`` the type of
-    its answers.  A plain ``Agent(…)`` accepts any functions and deps, and answers with text.  With ``output=Person``,
-    it is an ``Agent[Any, Person]``.  ``Agent[Shop, str](…)`` accepts only functions and approvers that take
-    ``Context[Shop]``.
+    Type checkers see an ``Agent[Deps, Out]``, where ``Deps`` is the type of the ``deps`` passed to its calls and
+    ``Out`` is the type of its answers.  A plain ``Agent(…)`` accepts any functions and deps, and answers with text.
+    With ``output=Person``, it is an ``Agent[Any, Person]``.  ``Agent[Shop, str](…)`` accepts only functions and
+    approvers that take ``Context[Shop]``.
 
-    ``call``, ``acall``, ``stream`` and ``astream`` run the same machine with different drivers.  An agent holds no call
-    state, so many threads and tasks can use it.  ``call("…", after=result)`` continues a dialog, and `conversation`
-    keeps a dialog in the store.  Agents are immutable: ``agent.changed(model=Script(…))`` returns a variant, for
-    example for a test, and ``call("…", model="provider:model")`` uses another model for one call.
+    ``call``, ``acall``, ``stream`` and ``astream`` run the same machine with different drivers.  An agent holds no
+    state of its calls, so many threads and tasks can use it at once.  ``call("…", after=result)`` continues a dialog,
+    and `conversation` keeps a dialog in the store.  Agents are immutable: ``agent.changed(model=Script(…))`` returns a
+    variant, for example for a test, and ``call("…", model="provider:model")`` uses another model for one call.
 
     Args:
         model: ``"provider:model"``, or a client.
-        system: The system prompt of every call: text, a `Prompt` or a function.  A `Prompt` takes its variables from
+        system: The system prompt for every call: text, a `Prompt` or a function.  A `Prompt` takes its variables from
             the call's ``system_args``.  A function takes the call's ``deps`` or no argument, and returns text.  It is
-            called when a run begins.  A function that needs ``deps`` is never called without them.
-        functions: The functions that the model may call: `Function`s, plain callables, toolsets, MCP servers.  Toolsets
-            and servers are asked for their functions at each call.
+            called when a run begins, and never without the ``deps`` that it needs.
+        functions: The functions that the model may call: `Function`s, plain callables, toolsets and MCP servers.
+            Toolsets and servers are asked for their functions at the start of each call.
         output: The type of the answer; see `Prompt`.
         finalizer: Text or a `Prompt` for wording the final answer, such as ``"Say it for a child: {{ answer }}"``.
             After the model has answered in text, the finalizer is sent in one more request, without functions, and the
             reply becomes the answer.  A `Prompt` may have its own output type.
         prompt: The prompt for tasks that are plain text, with the variable ``{{ task }}``.
-        name: The name in traces and snapshots.  An agent with a ``store`` needs a name, so that its runs can be found.
-        limits: The limits of each call.
+        name: The agent's name in traces and snapshots.  An agent with a ``store`` needs a name so that its runs can be
+            found.
+        limits: The limits for each call.
         settings: Settings for the model, such as the temperature.
         stop_when: Ends a call early, after a reply; see `fsm_agent.call.stop_conditions`.
         check: A function, plain or ``async``, that checks each answer before it becomes the output.  It takes the
-            parsed output, and optionally the call's `Context`.  It returns the output, changed or unchanged, or raises
-            `Retry`.  The model then sees the message and tries again, within ``limits.parse_retries``.  Any other
-            exception fails the call.  The check runs once per answer, even if the call is resumed.  It does not apply
-            to the results of ``stop_when`` and ``classify``, nor to the answers of an agent that takes over the dialog.
-            A call with a check can be restored and resumed only with a check.
-        approve: A function that is asked about each function call before any function of the round runs, except
-            functions with ``needs_approval=False``.  It takes the function call, and optionally its `Context`.  It
-            returns True, False, ``Approved()``, ``Denied(reason)`` or ``Modified(arguments_json)``, or None to suspend
-            the agent call.  Without an approver, only functions that require approval suspend the agent call.
-        context: How requests shorten a long dialog.  The dialog itself stays complete.  Pass a list of passes for every
-            request (``[shorten(4_000), keep_last(8)]``), a `Budget` for requests that are too long, or both with the
+            parsed output and, optionally, the call's `Context`.  It returns the output, changed or unchanged, or raises
+            `Retry`, in which case the model sees the message and tries again, within ``limits.parse_retries``.  Any
+            other exception makes the call fail.  The check runs once per answer, even if the call is resumed.  It does
+            not apply to the results of ``stop_when`` and ``classify``, nor to the answers from an agent that takes over
+            the dialog.  A call with a check can be restored and resumed only with a check.
+        approve: A function that is asked about each function call, except calls to functions with
+            ``needs_approval=False``, before any function in the round runs.  It takes the function call and,
+            optionally, its `Context`.  It returns True, False, ``Approved()``, ``Denied(reason)`` or
+            ``Modified(arguments_json)``, or None to suspend the agent call.  Without an approver, only functions that
+            require approval suspend the agent call.
+        context: How requests shorten a long dialog, which itself stays complete.  Give a list of passes for every
+            request (``[shorten(4_000), keep_last(8)]``), a `Budget` for requests that are too long, or both, with the
             budget last; see `fsm_agent.context`.  The default is ``Budget()`` if the model's context window is known.
             ``[]`` sends the whole dialog.
-        keep: Passes that choose what the next turn of a conversation, or a call with ``after=result``, inherits, such
-            as ``[summarize(keep=12)]``.  The dialog of the result stays complete.
+        keep: Passes that choose what the next turn in a conversation, or a call with ``after=result``, inherits, such
+            as ``[summarize(keep=12)]``.  The result's own dialog stays complete.
         results: How to change function results before the model sees them.
         prices: The prices of the model's tokens: a `Price`, or a mapping from model names to prices, with ``"*"`` for
-            all other models.  ``result.usage`` then includes the cost.  By default, prices come from the extra
-            ``prices`` if `Limits.cost_usd` needs them.
+            all other models.  With prices, ``result.usage`` includes the cost.  By default, prices are read from the
+            extra ``prices``, but only if `Limits.cost_usd` needs them.
         hooks: Objects with methods that receive the events; see `fsm_agent.agents.hooks`.
-        store: Where calls are saved as runs, step by step: the path of a SQLite file, a `Store`, or `Runs` with
+        store: Where calls are saved as runs, step by step: the path to a SQLite file, a `Store`, or `Runs` with
             options.  Another process can continue a saved run; see `runs`.
         environment: Options for the `Environment`, such as ``clock``, ``backoff``, ``threads`` and ``new_id``.
 
@@ -215,9 +217,9 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         """Return a copy of this agent with some options changed, such as ``model``, ``functions`` or ``limits``.
 
         Both agents share the objects that were passed to this one, such as a client, a store or hooks.  Objects that an
-        agent makes from a name are not shared: the client for ``"provider:model"``, and the connection to
-        ``"runs.db"``.  Each agent closes its own.  A variant with the same name and store can continue the agent's runs
-        and conversations.
+        agent makes from a name, such as the client for ``"provider:model"`` or the connection to ``"runs.db"``, are not
+        shared; each agent closes its own.  A variant with the same name and store can continue the agent's runs and
+        conversations.
 
         Raises:
             TypeError: If an option is unknown.
@@ -255,7 +257,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
 
     @cached_property
     def _plan(self) -> ContextPlan:
-        """The context plan for requests, given the context window of the model."""
+        """The context plan for requests, given the model's context window."""
         return plan_of_model(ContextPlan.of(self.context), self.model, self.name)
 
     @cached_property
@@ -267,7 +269,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         return self._environment_with(self.client)
 
     def _environment_with(self, client: Client) -> Environment:
-        """Return the environment for requests to a client."""
+        """Return the environment in which requests go to this client."""
         own: Any = {"approve": self.approve, "results": self.results, "prices": self.prices, "name": self.name}
         return Environment.of(client, **own, **self.environment)
 
@@ -330,7 +332,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
     ) -> AgentCall[Any]:
         """Return a call that is not in a store.
 
-        The passes of a conversation were already applied to ``after``.  If ``keep`` is None, the agent's passes apply.
+        A conversation's passes have already been applied to ``after``.  If ``keep`` is None, the agent's passes apply.
         """
         extra, by, parser_args = options.get("extra"), options.get("by") or "", options.get("parser_args")
         deps = deps_for(options.get("deps"), self.name, extra or {}, by)
@@ -373,12 +375,12 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         return resolved
 
     def conversation(self, name: str, *, keep: AnyPass | Sequence[AnyPass] | None = None) -> Conversation[Deps, Out]:
-        """Return a conversation that the agent's store keeps under a name.  The first turn creates it.
+        """Return a conversation that the agent's store keeps under this name.  The first turn creates it.
 
         ``agent.conversation("customer-17").call("…")`` continues it, from any process.
 
         Args:
-            name: The name of the conversation in the store.
+            name: The conversation's name in the store.
             keep: Passes that choose what each turn inherits from earlier turns, such as ``keep_last(20)`` or
                 ``[shorten(1_000), summarize(keep=12)]``.  None uses the agent's passes.
 
@@ -444,14 +446,14 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         signing_key: str | bytes | None = None,
         on_change: OnChange = "report",
     ) -> AgentCall[Any]:
-        """Return a call of this agent from its `snapshot`.
+        """Return one of this agent's calls from its `snapshot`.
 
         Pass the original prompt, ``args`` and key.  The snapshot contains ``parser_args`` and the model name; values
         that you pass replace them.
 
-        If the prompt has changed, the call's ``prompt_change`` says so and a warning is logged.  With
-        ``on_change="error"``, an error is raised instead.  Trust a document without a key only as far as you trust
-        code; see `fsm_agent.call.restore`.
+        If the prompt has changed, the call's ``prompt_change`` says so and a warning is logged, or, with
+        ``on_change="error"``, an error is raised instead.  Trust an unsigned document only as far as you trust code;
+        see `fsm_agent.call.restore`.
 
         Raises:
             SnapshotError: If the document is damaged, changed or inconsistent, or belongs to another prompt.
@@ -471,15 +473,15 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
 
         The function takes a task and returns this agent's output.
 
-        The inner call is part of the outer call and shares its tokens and deps.  The outer call waits for whatever the
-        inner call waits for, under keys like ``run:2.0/ask:2.0``.  It yields the inner events as `Inside`, and the
-        hooks of both agents receive them.  If the inner call fails, or agents are nested deeper than `Limits.depth`,
-        the model sees an error.
+        The inner call is part of the outer call and shares its token budget and deps.  The outer call waits for
+        whatever the inner call waits for, under keys such as ``run:2.0/ask:2.0``.  It yields the inner events as
+        `Inside`, and both agents' hooks receive them.  If the inner call fails, or agents are nested deeper than
+        `Limits.depth`, the model sees an error.
 
         Args:
             name: The function's name for the model; by default, the agent's name.
             description: The description for the model.
-            policy: The options of `Function.of` that apply to an agent.  ``timeout_s`` limits each call.
+            policy: Those options of `Function.of` that apply to an agent.  ``timeout_s`` limits each call.
 
         Raises:
             UsageError: If an option does not apply to an agent.
@@ -515,8 +517,8 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
             classes: Strings, members of an `Enum`, or an `Enum` class.
             prompt: The question, with the optional variables ``{{ text }}`` and ``{{ classes }}``.
             calibration: A correction to the probabilities; see `Calibration.of_prior`.
-            on_missing: What to do about a class that the model did not report: ``"error"`` asks the model again,
-                ``"zero"`` gives the class the probability 0.
+            on_missing: What to do about a class that the model did not report: ``"error"`` asks the model again, and
+                ``"zero"`` gives the class a probability of 0.
             options: The options of `call`.
 
         Raises:

@@ -73,7 +73,7 @@ def build_agent(  # type: ignore[misc]  # a class whose options had these names 
     Args:
         config: See `AgentConfig.of`.  With a class, the configuration need not name the kind.
         agent_type: The kind, instead of ``config["agent_type"]``.
-        args: Arguments for the constructor of the class, after the configuration.
+        args: Arguments for the class's constructor, after the configuration.
         options: Configuration keys that replace those in ``config``, and further constructor arguments.  Every class
             accepts ``client``.
 
@@ -156,7 +156,7 @@ _RIGHTS: Rules = (
 
 
 def _take_program(cls: type[AgentBase[Any]]) -> None:
-    """Turn a class's own ``call`` method into its ``answer``, because every agent has a `call` method already.
+    """Turn a class's own ``call`` method into its ``answer``, because every agent already has a `call` method.
 
     Users of other libraries override `call`.  Type checkers refuse the override if it returns a different type.
     """
@@ -192,7 +192,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
 
     A subclass that sets ``agent_type`` is registered under that name, unless the class statement says
     ``register=False``.  Every argument of an `Agent` may be a class attribute, and a configuration may override it.
-    Later sources win: the class, ``global``, the configuration, ``agent_configs``, arguments.
+    Values are taken from the class, ``global``, the configuration, ``agent_configs`` and the arguments; later ones win.
 
     An agent with several sub-agents has an ``answer`` method, plain or ``async``::
 
@@ -205,14 +205,14 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
                 return self.agents["editor"].call(f"Shorten: {forecast}").output
 
     The method may also take the call's `Context`: ``answer(self, task, context)``.  It returns the output, and its
-    return annotation is the output type.  An exception fails the call.  The call's usage includes the tokens of the
-    sub-agents.  The method is plain Python: after a crash it starts again, and it cannot wait for a person.  To survive
-    a crash or wait for a person, write a flow with the same agents: ``flow.bound(team.agents)``.  A ``call`` method, as
-    other libraries require, also works and becomes ``answer``.
+    return annotation is the output type.  An exception makes the call fail.  The call's usage includes the sub-agents'
+    tokens.  The method is plain Python, so it starts again after a crash, and cannot wait for a person.  If it must
+    survive a crash or wait for a person, write a flow with the same agents instead: ``flow.bound(team.agents)``.  A
+    ``call`` method, which other libraries require, also works and becomes ``answer``.
 
     Args:
         config: Models, system prompts and limits; see `AgentConfig`.
-        client: A client for all sub-agents, or a mapping with one for each, by name.  It replaces the configured
+        client: A client for all sub-agents, or a mapping from their names to clients.  It replaces the configured
             models.
         overrides: Configuration keys that replace those in ``config``.
 
@@ -220,12 +220,12 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         agent_type: The name of the class in the registry and in configurations.
         agent_group: The names of the sub-agents, or a mapping from these names to arguments for an `Agent`.  The class
             attributes apply to each of them, except ``output``, ``check`` and ``prompt``.
-        expertise: What the agent can do.  It is the system prompt if no other is given.  If there is a single
-            sub-agent, the expertise also applies to it.
-        description: A short form of the expertise, for choosing among agents.  The default is the beginning of the
+        expertise: What the agent can do.  It serves as the system prompt if no other is given.  If there is only one
+            sub-agent, the expertise also applies to that.
+        description: A short form of the expertise, for choosing among agents; by default, the beginning of the
             expertise.
         capabilities: What the agent can do, as a list.
-        agents: The sub-agents by name or, without a group, the agent itself.
+        agents: The sub-agents by name or, if there is no group, the agent itself.
 
     Examples:
         >>> class Teller(AgentBase):
@@ -340,7 +340,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
     def _arguments(self, each: str, owner: str, client: Client | None, of_class: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of the sub-agent ``each``.
 
-        If the class has an `answer` method, the prompt, output and check of the class do not apply to sub-agents.
+        If the class has an `answer` method, the class's prompt, output and check do not apply to sub-agents.
         """
         options = dict(of_class)
         answers = hasattr(self, "answer")
@@ -383,8 +383,8 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         """Return this agent as a function for another agent; see `Agent.as_function`.
 
         Args:
-            name: The name that the model calls; by default the agent's name.
-            description: What the agent is good at, for the model; by default the class's description.
+            name: The function's name for the model; by default, the agent's name.
+            description: What the agent is good at, for the model; by default, the class's description.
             policy: See `Agent.as_function`.
 
         Raises:
@@ -415,7 +415,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
     ) -> Self:
         """Return a copy with some configuration keys changed, and with its own sub-agents.
 
-        The copy shares everything else that the constructor of the class made.  It keeps this agent's client, unless
+        The copy shares everything else that the class's constructor made.  It keeps this agent's client unless
         ``client`` or ``model`` is given.
 
         Args:
@@ -494,7 +494,7 @@ def _program_arguments(
 ) -> dict[str, Any]:
     """Return the arguments of an agent whose model is its `answer` method.
 
-    The functions, models, budgets and hooks of the class go to its sub-agents.  The output, check, store, environment
+    The class's functions, models, budgets and hooks go to its sub-agents, whereas the output, check, store, environment
     and deadline belong to the agent as a whole.
     """
     output = returned_type(answer, Any) if "output" not in of_class else of_class["output"]

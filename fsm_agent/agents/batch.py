@@ -1,6 +1,6 @@
-"""Runs many tasks with bounded concurrency.
+"""Runs many tasks with limited concurrency.
 
-The results are in the order of the tasks.  A failed task does not affect the results of other tasks.
+The results are in the order of the tasks.  A failed task does not affect the others' results.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TaskResult(Generic[Out]):
         task: The task.
         output: The output, or None if the task failed.
         error: The error, or None if the task succeeded.
-        result: The full result, or None.  A failed task may have one, too.
+        result: The full result, or None.  A failed task may have one too.
 
     Examples:
         >>> item = Agent(Script("4")).map(["2 + 2?"])[0]
@@ -91,7 +91,7 @@ class TaskResults(Sequence[TaskResult[Out]]):
 
     @property
     def usage(self) -> Usage:
-        """The tokens of all tasks, including failed ones."""
+        """The tokens used by all tasks, including failed ones."""
         return sum([item.result.usage for item in self._items if item.result is not None], UNUSED)
 
     @overload
@@ -116,7 +116,7 @@ def map_calls(
     fail_fast: bool,
     options: Mapping[str, Any],
 ) -> TaskResults[Any]:
-    """Call an agent or a flow for many tasks, in threads, and return the results.  Ctrl-C interrupts them."""
+    """Call an agent or a flow for many tasks, in threads, and return the results.  Ctrl-C interrupts the tasks."""
     results = list[TaskResult[Any]]()
     pending: dict[ThreadTask[Any], tuple[int, Any]] = {}
     ended = SimpleQueue[ThreadTask[Any]]()
@@ -183,7 +183,7 @@ async def amap_calls(
 
 
 def _ended(index: int, task: Any, future: Any, fail_fast: bool) -> TaskResult[Any]:
-    """Return the result of a task.  Raise its error if ``fail_fast`` is set or the error is not an `Exception`."""
+    """Return a task's result.  Raise its error if ``fail_fast`` is set or the error is not an `Exception`."""
     error = future.exception()
     if error is None:
         result = future.result()
@@ -201,7 +201,7 @@ def _in_order(results: Iterable[TaskResult[Any]]) -> TaskResults[Any]:
 def _reporting(
     tasks: object, concurrency: object, progress: Progress, options: Mapping[str, Any]
 ) -> Iterator[Callable[[int], Any]]:
-    """Refuse wrong arguments.  Yield a function that reports the number of finished tasks."""
+    """Refuse invalid arguments, then yield a function that reports the number of finished tasks."""
     is_list = isinstance(tasks, Iterable) and not isinstance(tasks, str)
     require("tasks", tasks, is_list, "a list of tasks")
     require("concurrency", concurrency, is_whole(concurrency, 1), "a whole number of at least 1")

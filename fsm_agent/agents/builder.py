@@ -1,4 +1,4 @@
-"""Builds the messages of a call from the system prompt, the dialog so far, and the task's prompt."""
+"""Builds a call's messages from the system prompt, the dialog so far, and the task's prompt."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class PromptResolver:
         self.is_fixed = prompt.is_fixed and all(isinstance(item, Function) for item in self._functions)
 
     def offered(self, deps: Any) -> tuple[Function, ...]:
-        """Return the functions of a call."""
+        """Return the functions that a call offers."""
         if self.is_fixed:
             return self._functions
         found = list[Function]()
@@ -61,7 +61,7 @@ class PromptResolver:
         return tuple(found)
 
     def for_call(self, prompt: Prompt, deps: Any) -> Prompt:
-        """Return ``prompt`` completed for a call."""
+        """Return ``prompt`` with everything that the agent adds to it for a call."""
         return prompt if self.is_fixed and prompt is self._prompt else self.resolve(prompt, self.offered(deps))
 
     def resolve(self, prompt: Prompt, offered: tuple[Function, ...]) -> Prompt:
@@ -94,7 +94,7 @@ def check_parser_args(prompt: Prompt, parser_args: Mapping[str, Any]) -> None:
 
 
 def check_needs(deps: object, functions: Iterable[Function]) -> None:
-    """Refuse ``deps`` that do not fit a function, such as None or a built-in type instead of the declared class."""
+    """Refuse ``deps`` that do not fit a function, such as None or a built-in value in place of the declared class."""
     if deps is LATER:
         return
     for function in functions:
@@ -117,7 +117,7 @@ def needs_of(function: Function | None) -> dict[str, Any]:
 
 
 def dialog_before(after: object) -> Dialog:
-    """Return the dialog before a task.  Every function call in it must have a result."""
+    """Return the dialog that precedes a task.  Every function call in it must have a result."""
     if isinstance(after, CallResult):
         after = after.dialog
     right = "the result of a call, a Dialog, or a list of messages"
@@ -157,7 +157,7 @@ def call_without_result(dialog: Dialog) -> str | None:
 
 
 class ResolvedTask(NamedTuple):
-    """The messages of a call, and the prompt that governs the answer."""
+    """A call's messages, and the prompt that governs the answer."""
 
     messages: Vector[Message]
     system_args: Mapping[str, Any] | None
@@ -168,7 +168,7 @@ class ResolvedTask(NamedTuple):
 
 
 def resolve_task(agent: Agent[Any, Any], task: Any, options: Mapping[str, Any]) -> ResolvedTask:
-    """Return the messages of a call, and the prompt that governs the answer."""
+    """Return a call's messages, and the prompt that governs the answer."""
     prompt, system = agent.prompt, agent.system
     after, system_args = options.get("after"), options.get("system_args")
     is_plain = isinstance(system, str) and prompt.template == TASK.template
@@ -213,7 +213,7 @@ def _is_blank(message: Message) -> bool:
 
 
 def _put_in_words(agent: Agent[Any, Any], dialog: Dialog, task: str | Payload, model: str | Client | None) -> Dialog:
-    """Add a task that is text or a payload to a dialog.  Images and documents follow the prompt."""
+    """Add a task, given as text or a payload, to a dialog.  Images and documents follow the prompt."""
     asked = task if isinstance(task, str) else _visible(agent, task, model)
     if agent.prompt.template != TASK.template:
         return dialog.put(Task(agent.prompt, {"task": asked}))
@@ -221,7 +221,7 @@ def _put_in_words(agent: Agent[Any, Any], dialog: Dialog, task: str | Payload, m
 
 
 def _visible(agent: Agent[Any, Any], payload: Payload, model: str | Client | None) -> Payload:
-    """Return the parts of a payload that the model of a call accepts; some models accept no images."""
+    """Return those parts of a payload that the call's model accepts, because some models accept no images."""
     seen = payload.without_images
     if seen == payload:
         return payload
@@ -235,7 +235,7 @@ def _visible(agent: Agent[Any, Any], payload: Payload, model: str | Client | Non
 
 
 def _visible_task(agent: Agent[Any, Any], task: Prompt | Task, model: str | Client | None) -> Prompt | Task:
-    """Return a task with only those parts of its payloads that the model of a call accepts."""
+    """Return a task with only those parts of its payloads that the call's model accepts."""
     if not isinstance(task, Task) or not any(isinstance(v, Payload) for v in task.values.values()):
         return task
     values = {

@@ -1,4 +1,4 @@
-"""The class attributes of users' agents: which ones are arguments, and which are refused.
+"""The class attributes of users' agents: which ones are arguments, and which ones are refused.
 
 A silently ignored attribute could be an approver that is never asked.  Therefore, an attribute that looks like an agent
 argument must be one; otherwise, the class statement fails.  All other attributes belong to the class.
@@ -37,7 +37,7 @@ _ELSEWHERE = {  # attributes that would be ignored in a class, and their right p
 
 
 def check_attributes(cls: type, base: type) -> None:
-    """Refuse attributes of a class or its mixins that would have no effect, such as misspelled arguments."""
+    """Refuse attributes in a class or its mixins that would have no effect, such as misspelled arguments."""
     known = [*KNOWN, *[name for name in vars(base) if not name.startswith("_") and not callable(getattr(base, name))]]
     mixins = [each for each in cls.__mro__ if not issubclass(each, base) and not issubclass(base, each)]
     for owner in (cls, *mixins):
@@ -57,7 +57,7 @@ def check_attributes(cls: type, base: type) -> None:
 
 
 def _meant(name: str, value: Any, owner: type, known: Iterable[str]) -> str | None:
-    """Return the correct form of an attribute, or None if the attribute is the class's own."""
+    """Return a hint at the argument that an attribute was meant to be, or None if it is the class's own attribute."""
     word = _argument_for(name)
     near = next(iter(difflib.get_close_matches(name, known, n=1, cutoff=_CLOSENESS)), None)
     # Two swapped letters make short words dissimilar: "chekc" has a similarity of 0.8 to "check".
@@ -96,8 +96,8 @@ def is_method(function: FunctionType, name: str, owner: type) -> bool:
 def arguments_of(agent: Any, base: type) -> dict[str, Any]:
     """Return the arguments that an agent's class sets, by name, without the defaults of its base.
 
-    An assigned function, as in ``approve = ask_me``, does not become a method.  A function that is defined in the class
-    body is a method.
+    A function that is defined in the class body is a method, whereas one that is assigned there, as in ``approve =
+    ask_me``, does not become a method.
     """
     found = {name: _taken(agent, base, name) for name in KNOWN}
     return {name: value for name, value in found.items() if value is not _MISSING}

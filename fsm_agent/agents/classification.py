@@ -1,11 +1,12 @@
 """Classification with an agent: the question, the calls, and how likely each class is.
 
 Each call asks for one word, with the log probabilities of its first token, and offers no functions.  A parser finds the
-class, so an answer that names no class is asked for again.  `ClassificationRequest.plan` is a generator that works with
-sync and async drivers: it yields calls, receives their results, and returns the classification.
+class, so the model is asked again if its answer names no class.  `ClassificationRequest.plan` is a generator that works
+with sync and async drivers: it yields calls, receives their results, and returns the classification.
 
 An answer is read token by token.  If only one class can begin with a token, in any spelling (" True", "true"), the
-token counts for that class.  If several classes can, the next token decides, provided its alternatives were reported.
+token counts for that class.  If several classes can begin with it, the next token decides, provided that its
+alternatives were reported.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ class Classification(Generic[Label]):
 
     Attributes:
         label: The most likely class.  If several are equally likely, the first in the list wins.
-        probabilities: The probability of each class.  They add up to 1.
+        probabilities: The probability of each class, which add up to 1.
         coverage: The probability that the answer is any of the classes, in any spelling.
         is_calibrated: Whether the probabilities come from log probabilities.  If not, the class named in the answer has
-            the probability 1.
-        missing: The classes without a reported log probability.
+            a probability of 1.
+        missing: The classes for which no log probability was reported.
         raw: The probabilities as reported, before they were scaled to add up to 1.
         floor: An upper bound on the raw probability of a missing class.
         calibration: The correction that was applied to the probabilities, if any.
@@ -96,13 +97,13 @@ class Classification(Generic[Label]):
 
 
 class Calibration(Value, frozen=True, kw_only=True):
-    """A correction to class probabilities, for one question to one model.
+    """A correction to class probabilities, for one question put to one model.
 
     The corrected probability of a class is proportional to ``p * exp(-bias)``.  Store the calibration as JSON, and pass
     it to `Agent.classify`.
 
     Attributes:
-        bias: How much the model generally prefers each class, by class name.
+        bias: How strongly the model generally prefers each class, by class name.
 
     Examples:
         >>> calibration = Calibration(bias={"yes": -1.0, "no": 1.0})
@@ -114,10 +115,10 @@ class Calibration(Value, frozen=True, kw_only=True):
 
     @classmethod
     def of_prior(cls, found: Iterable[Classification[Any]]) -> Self:
-        """Return the correction that divides the probability of each class by its mean.
+        """Return the correction that divides each class's probability by its mean over the examples.
 
         Args:
-            found: Classifications of many examples in which all classes are about equally frequent, or of empty
+            found: Classifications of many examples among which all classes are about equally frequent, or of empty
                 examples.  You do not need to know the right classes.
         """
         rows, names = _rows(found)
@@ -212,7 +213,7 @@ def classes_of(classes: object) -> dict[str, Any]:
 
 
 class Scores(Value, frozen=True, kw_only=True):
-    """The probability of each class, by name.  The sum is less than 1 if other answers are possible."""
+    """The probability of each class, by name.  They add up to less than 1 if other answers are possible."""
 
     masses: Mapping[str, float]
     floor: float = 0.0  # an upper bound for missing classes
@@ -226,12 +227,12 @@ class Scores(Value, frozen=True, kw_only=True):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The classes without a reported probability."""
+        """The classes for which no probability was reported."""
         return tuple([name for name, mass in self.masses.items() if not mass])
 
     @classmethod
     def of_answer(cls, names: Sequence[str], answer: str) -> Scores:
-        """Return the probabilities without log probabilities."""
+        """Return the probabilities for an answer that has no log probabilities."""
         return cls(masses={name: float(name == answer) for name in names}, floor=_UNSEEN, is_measured=False)
 
 
@@ -293,7 +294,7 @@ class ClassNames:
         return Scores(masses=masses, floor=floor, shared=shared)
 
     def _after(self, before: str, text: str) -> tuple[str, ...]:
-        """Return the classes that an answer may name after this continuation."""
+        """Return the classes that an answer may still name after this continuation."""
         if before and (not text or _END.fullmatch(text)):
             ended = self.named(before)
             return () if ended is None else (ended,)
@@ -305,7 +306,7 @@ class ClassNames:
 
 
 def _is_whole(key: str, begun: str) -> bool:
-    """Return whether the text begins with a class as a whole word."""
+    """Return whether the text begins with a class name as a whole word."""
     return begun.startswith(key) and not (begun[len(key)].isalnum() and key[-1].isalnum())
 
 
@@ -343,9 +344,9 @@ _SPLIT_BELOW = 0.02  # a smaller probability is divided without asking
 
 
 class ClassParser(Parser[Scores]):
-    """A parser of replies that name one of several classes.
+    """A parser for replies that name one of several classes.
 
-    If ``on_missing`` is ``"zero"``, a class without a reported probability has the probability 0.  If it is
+    If ``on_missing`` is ``"zero"``, a class without a reported probability gets a probability of 0.  If it is
     ``"error"``, the model is asked again.
     """
 
@@ -399,7 +400,7 @@ def classifier(
 
 
 def without_logprobs(prompt: Prompt[Scores]) -> Prompt[Scores]:
-    """Return the prompt for models without log probabilities.
+    """Return the prompt for models that do not report log probabilities.
 
     It has no token limit, because some models think first.
     """
@@ -408,7 +409,7 @@ def without_logprobs(prompt: Prompt[Scores]) -> Prompt[Scores]:
 
 
 class Ask(NamedTuple):
-    """The task and the options of one call."""
+    """The task and the options for one call."""
 
     task: Dialog
     options: Mapping[str, Any]
@@ -451,9 +452,9 @@ class ClassificationRequest:
     def _distinguished(
         self, scores: Scores, results: list[Result], may_ask: bool
     ) -> Generator[Ask, Result, tuple[Scores, list[Result]]]:
-        """Divide the probability of prefixes that several classes share.
+        """If several classes share a prefix, divide the prefix's probability among them.
 
-        To divide a large probability, the model is asked again.  A small one is divided equally.
+        To divide a large probability, the model is asked again, whereas a small one is divided equally.
         """
         names = ClassNames([*scores.masses])
         masses = dict(scores.masses)
@@ -490,7 +491,7 @@ class ClassificationRequest:
         return Ask(fork.put(prompt(**values)), options)
 
     def _named(self, suffix: str) -> dict[str, Any]:
-        """Return the options of a call.  Its run id, if any, gets a suffix."""
+        """Return the options for a call, whose run id, if any, gets a suffix."""
         run_id = self.options.get("run_id")
         return {**self.options, "run_id": f"{run_id}{suffix}"} if run_id and suffix else dict(self.options)
 
@@ -524,7 +525,7 @@ def question_about(what: What, prompt: str | Prompt[Any] | None, question: str) 
 
 
 def perform(request: ClassificationRequest) -> Classification[Any]:
-    """Make the calls of a classification."""
+    """Make the calls that a classification needs."""
     plan = request.plan()
     try:
         ask = next(plan)

@@ -123,7 +123,7 @@ def _known_profile(value: str) -> str:
 
 
 def _typed(kind: type[Value], name: str, value: Any) -> Any:
-    """Return the value for a field of a `Value`, with references replaced.  A variable may hold a number."""
+    """Return the value for a `Value`'s field, with references replaced.  A variable may hold a number."""
     text = filled(value)
     try:
         from_data({name: text}, kind)
@@ -136,7 +136,7 @@ def _typed(kind: type[Value], name: str, value: Any) -> Any:
 
 
 def _check_field(kind: type[Value], name: str, value: Any) -> Any:
-    """Return the value of a table's key unchanged, after checking it."""
+    """Check the value of a table's key, and return it unchanged."""
     try:
         _typed(kind, name, value)
     except (ValueError, RecursionError) as error:
@@ -189,7 +189,7 @@ class _Table:
         return create_model(self.kind.__name__, __base__=_Keys, **fields)
 
     def read(self, table: Any) -> dict[str, Any]:
-        """Return the table unchanged, after checking it."""
+        """Check the table, and return it unchanged."""
         given = differing(table) if isinstance(table, self.kind) else table
         self.model.model_validate(given)
         return dict(given)
@@ -223,7 +223,7 @@ class ClientConfig(_Keys):
 class SubAgentConfig(_Keys):
     """The configuration of a sub-agent.
 
-    An unset key comes from the agent, then from ``global``, then from the class.
+    A key that is not set here comes from the agent if it is set there, else from ``global``, else from the class.
     """
 
     model: str | None = Field(default=None, description="'provider:model'")
@@ -297,7 +297,7 @@ class AgentConfig(SubAgentConfig):
         """Return a checked configuration.
 
         Args:
-            config: A configuration, a mapping, or the path of a ``.toml``, ``.yaml`` or ``.json`` file.
+            config: A configuration, a mapping, or the path to a ``.toml``, ``.yaml`` or ``.json`` file.
             overrides: Keys that replace those in ``config``.  Tables are merged key by key.
 
         Raises:
@@ -328,8 +328,8 @@ class AgentConfig(SubAgentConfig):
         """Return the error for a mistake in this configuration, without the values of variables.
 
         Args:
-            keys: The path of keys to the mistake.
-            text: The text after the keys in the message, such as ": expected 0 or more, got -1".
+            keys: The keys that lead to the mistake.
+            text: The text that follows the keys in the message, such as ": expected 0 or more, got -1".
         """
         return _error(self._file, self._given(), [(keys, text)])
 
@@ -340,7 +340,7 @@ class AgentConfig(SubAgentConfig):
 
     @property
     def folder(self) -> Path:
-        """The folder that paths are relative to."""
+        """The folder that paths in the configuration are relative to."""
         return Path() if self._file is None else self._file.parent
 
     def value(self, key: str, default: Any = None) -> Any:
@@ -397,7 +397,7 @@ def _dotted(keys: Keys) -> str:
 
 
 def _problem(item: Any) -> Problem:
-    """Translate a problem that pydantic found into our words."""
+    """Express a problem that pydantic found in our own words."""
     keys: Keys = item["loc"]
     if item["type"] == "value_error":
         return keys, str(item["ctx"]["error"])
@@ -434,7 +434,7 @@ def placed(config: AgentConfig, keys: Keys) -> Iterator[None]:
 
 
 class SubAgent:
-    """The configuration of one sub-agent, with its fallbacks: the agent's keys, ``global``, and the class."""
+    """One sub-agent's configuration, with its fallbacks: the agent's keys, ``global``, and the class."""
 
     def __init__(self, config: AgentConfig, name: str, in_code: Mapping[str, Any]) -> None:
         self._config = config
@@ -468,7 +468,7 @@ class SubAgent:
         return options
 
     def _made(self, keys: Keys, named: Any, make: Callable[[Any], Any]) -> Any:
-        """Return the object or objects that a value names."""
+        """Return the object, or the objects, that a value names."""
         if isinstance(named, list):
             return [self._made((*keys, index), item, make) for index, item in enumerate(named)]
         with placed(self._config, keys):
@@ -511,7 +511,7 @@ class SubAgent:
         return self._in_code.get(key) if found is None else str(filled(found[1]))
 
     def _table(self, key: str, kind: type[Value], preset: Mapping[str, Any]) -> Any:
-        """Return a value whose fields come from the class, outer tables and inner tables.  Later ones win."""
+        """Return a value whose fields come from the class, outer tables and inner tables, of which later ones win."""
         in_code = self._in_code.get(key)
         tables = [{} if in_code is None else getattr(AgentConfig.of({key: in_code}), key)]
         tables += [getattr(layer, key) for _, layer in reversed(self._layers)]

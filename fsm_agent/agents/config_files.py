@@ -1,4 +1,4 @@
-"""Reads configuration files in TOML, YAML and JSON as plain data, in bounded time and memory."""
+"""Reads configuration files in TOML, YAML and JSON as plain data, using bounded time and memory."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _constructed(loader: Any, node: Any) -> Any:
 
 
 def _walk(node: Any, depth: int = 0) -> Iterator[None]:
-    """Yield once for each value below a node, and follow aliases.  Refuse anything that is not plain data."""
+    """Yield once for each value below a node, following aliases.  Refuse anything that is not plain data."""
     yield
     if depth > MAX_DEPTH:
         raise ValueError(f"at most {MAX_DEPTH} levels, got more")

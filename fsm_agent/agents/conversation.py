@@ -34,17 +34,17 @@ from fsm_agent.validation import require
 class Conversation(CallVerbs[Deps, Out]):
     """A conversation that an agent's store keeps under a name.
 
-    ``call``, ``acall``, ``stream`` and ``astream`` work as on the agent.  Each of them adds a turn to the dialog so far
-    and saves the turn.  A turn is a run of the agent, so ``runs.resume`` continues it after an interruption.  A turn
-    can begin only when the newest turn has ended and no other turn has been added since the dialog was read.  If two
-    processes answer at once, the second gets a `Conflict` before its model is called.
+    ``call``, ``acall``, ``stream`` and ``astream`` work as they do on the agent, but each of them adds a turn to the
+    dialog so far and saves it.  A turn is one of the agent's runs, so ``runs.resume`` continues it after an
+    interruption.  A turn can begin only when the newest turn has ended and no other turn has been added since the
+    dialog was read.  If two processes answer at once, the second gets a `Conflict` before its model is called.
 
     A turn that ends without an answer is left out of the dialog, unless functions were called in it.  Its run is kept
     in either case.  See `fsm_agent.store.turns`.
 
     Args:
         agent: The agent that answers.  Another agent may continue the conversation later.
-        name: The name in the store.
+        name: The conversation's name in the store.
         keep: Passes that choose what each turn inherits from earlier turns, or None for the agent's passes.
 
     Examples:
@@ -174,7 +174,7 @@ class Conversation(CallVerbs[Deps, Out]):
         return self._dialog(head), usage
 
     def _again(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any] | None:
-        """Return the call of the earlier turn with this run id and task, or None."""
+        """Return the call of the earlier turn with this run id and task, or None if there is no such turn."""
         run = options.get("run_id")
         if not run or not isinstance(run, str):
             return None

@@ -1,4 +1,4 @@
-"""Agents that work for other agents, as functions or by taking over the dialog in a handoff.
+"""Agents that work for other agents: as functions, or by taking over the dialog in a handoff.
 
 `fsm_agent.call.delegation` contains the outer call's part.
 """
@@ -38,7 +38,7 @@ _ELSEWHERE = PolicyOptions.__optional_keys__ - AgentPolicy.__optional_keys__
 
 
 class AgentDelegate:
-    """An agent that serves as a function of another agent; see `fsm_agent.functions.context`.
+    """An agent that serves as another agent's function; see `fsm_agent.functions.context`.
 
     ``timeout_s`` limits each call, in addition to the agent's own limit.
     """
@@ -94,7 +94,7 @@ class AgentDelegate:
 
 
 def check_prices_inside(prompt: Prompt) -> None:
-    """Refuse a function that is an agent without a known price, if the call has a budget in dollars."""
+    """If the call has a budget in dollars, refuse functions that are agents without a known price."""
     left, seen = [prompt], {id(prompt)}  # agents may hand over to each other
     while left:
         offers = left.pop().offers
@@ -131,16 +131,16 @@ def handoff(
     the call's answer.  It also answers the next turns of the conversation, until it hands the dialog over itself.
 
     The call enters the state ``HandedOver``, and reports the agent's events as `Inside` events.  Other functions in the
-    same reply run first.  If a reply has several handoffs, the first allowed one is taken, and the others get a refusal
-    as their result.  After a denied handoff, the dialog stays with its agent.  If a saved dialog refers to a handoff
-    that the agent no longer has, the agent itself answers.
+    same reply run first.  If a reply has several handoffs, the first one that is allowed is taken, and the others get a
+    refusal as their result.  After a denied handoff, the dialog stays with the agent that has it.  If a saved dialog
+    refers to a handoff that the agent no longer has, the agent itself answers.
 
     Args:
         agent: The agent, or a function that returns it, so that agents can hand over to each other.
-        name: The function's name for the model; by default, ``transfer_to_`` and the agent's name.
-        description: When to hand over, for the model.
-        context: Passes that choose what the agent sees of the earlier dialog, such as ``keep_last(8)``.  By default, it
-            sees the whole dialog.
+        name: The function's name for the model; by default, ``transfer_to_`` followed by the agent's name.
+        description: Tells the model when to hand over.
+        context: Passes that choose how much of the earlier dialog the agent sees, such as ``keep_last(8)``; by default,
+            all of it.
         needs_approval: See `Policy`.
 
     Raises:
@@ -190,7 +190,7 @@ class HandoffDelegate(AgentDelegate):
 
     @property
     def is_known(self) -> bool:
-        """Whether the handoff was given an agent rather than a function that returns one."""
+        """True if the handoff was given an agent rather than a function that returns one."""
         return _is_agent(self._target)
 
     @cached_property
@@ -251,10 +251,10 @@ def _handoffs(prompt: Prompt) -> Iterator[tuple[str, HandoffDelegate]]:
 def check_agents(agent: Agent[Any, Any], prompt: Prompt, *, is_late: bool = True) -> None:
     """Refuse agents that cannot work as functions of this agent.
 
-    Agents' results cannot pass through a pipeline, because their calls end within a step and a pipeline may wait.  An
-    agent that takes over the dialog must have the requested output type.
+    An inner agent's result cannot pass through a pipeline, because its call ends within a step, whereas a pipeline may
+    wait.  An agent that takes over the dialog must have the requested output type.
 
-    ``is_late`` says whether all agents exist by now, including those that hand over to each other.
+    ``is_late`` is True if all agents exist by now, including those that hand over to each other.
     """
     asked = sorted(prompt.delegates - prompt.handoffs)
     if agent.results is not None and asked:
@@ -277,7 +277,7 @@ def check_agents(agent: Agent[Any, Any], prompt: Prompt, *, is_late: bool = True
 
 
 def _is_of(inner: Any, outer: Any) -> bool:
-    """Return whether every value of one type is certainly a value of the other."""
+    """Return whether every value of the first type is certainly a value of the second."""
     if outer is Any or outer is object or inner == outer:
         return True
     wanted = types_of(outer)
@@ -289,7 +289,7 @@ def _is_subclass(one: Any, other: Any) -> bool:
 
 
 def path_from(agent: Agent[Any, Any], prompt: Prompt, path: str) -> str:
-    """Return the shortest path of existing handoffs to the agent at the end of a path."""
+    """Return the shortest path, through existing handoffs, to the agent at the end of the given path."""
     names, passed = list[str](), [agent]
     for name in path.split(SEPARATOR):
         delegate = dict(_handoffs(prompt)).get(name)

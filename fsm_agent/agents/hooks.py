@@ -1,14 +1,14 @@
 """Hooks: objects with methods that receive events.
 
 A hook is any object with methods named after events, such as ``on_text_delta``, ``on_stepped`` or
-``on_function_ended``.  ``on_event`` receives all events.  Each method is called with the event, in the order of the
-hooks, in the thread or task of the driver.  A slow method delays the call, and an exception stops the driver.
+``on_function_ended``.  ``on_event`` receives all events.  Each method is called with the event, hook by hook in their
+order, in the driver's thread or task.  A slow method therefore delays the call, and an exception stops the driver.
 
 A method with a second parameter also receives the current record of the event's call.  This parameter must have no
 default, or be named ``record``, or be annotated with a record type.
 
-A hook that must tell calls apart has a method ``of_call`` and receives no events itself.  At the first event of each
-call, ``of_call`` is called with a `Where`.  The method returns the hook for this call's events, or None.
+A hook that must tell calls apart has a method ``of_call`` and receives no events itself.  At each call's first event,
+``of_call`` is called with a `Where`, and returns the hook for this call's events, or None.
 """
 
 from __future__ import annotations
@@ -123,9 +123,9 @@ def _takes_record(function: Callable[..., Any], place: int) -> bool:
 
 
 def listener_of(hooks: Sequence[Any], call: AgentCall[Any], name: str) -> Callable[[Event], None] | None:
-    """Return a listener that passes the events of a call to its agent's hooks, or None if there are none.
+    """Return a listener that passes a call's events to its agent's hooks, or None if there are no hooks.
 
-    It also calls the hooks of inner agents.
+    The listener also calls the hooks of inner agents.
     """
     prompt = call.prompt
     if not hooks and not any(f.delegate.has_listener for f in prompt.offers if f.delegate):
@@ -134,12 +134,12 @@ def listener_of(hooks: Sequence[Any], call: AgentCall[Any], name: str) -> Callab
 
 
 def make_listener(hooks: Sequence[Any], process: Process, name: str) -> Callable[[Event], None]:
-    """Return a listener that passes the events of a process, and of the processes inside it, to their hooks."""
+    """Return a listener that passes the events from a process, and from the processes inside it, to their hooks."""
     return _Listener(hooks, process, name)
 
 
 class _Listener:
-    """Passes the events of a process to its hooks, and to the hooks of inner processes."""
+    """Passes a process's events to its hooks, and to the hooks of inner processes."""
 
     def __init__(self, hooks: Sequence[Any], process: Process, name: str) -> None:
         self._outer = ChildHandle(process, hooks, name=name)
@@ -165,7 +165,7 @@ class _Listener:
             notify(own, Done(newest.process.result_so_far), record)
 
     def _hooks_of(self, asked: ChildHandle, about: ChildHandle, path: str) -> Sequence[Any]:
-        """Return the hooks of one process for the events of a process at this path."""
+        """Return those hooks of one process that receive the events from a process at this path."""
         if not any(hasattr(hook, _OF_CALL) for hook in asked.hooks):
             return asked.hooks
         found = [self._hook_for(hook, about, path) if hasattr(hook, _OF_CALL) else hook for hook in asked.hooks]
@@ -188,7 +188,7 @@ def _record_of(inner: ChildHandle) -> Any:
 
 
 def notify(hooks: Iterable[Any], event: Event, record: Any = None) -> None:
-    """Call the hooks' methods for an event."""
+    """Call the hooks' methods that receive an event."""
     name = _METHODS.get(type(event), "on_event")
     for hook in hooks:
         if (method := getattr(hook, name, None)) is not None:
@@ -228,13 +228,12 @@ class Metrics:
 
     For a single call, pass ``metrics.on_event`` as the sink of `Agent.run`.  You can add metrics: ``one + other`` and
     ``sum(many, Metrics())`` return new metrics.  When a call ends, all its states are counted, even those that it
-    passed through in another process.  Replies and functions are counted in the process in which they happen.  Metrics
-    are thread-safe.
+    passed through in another OS process, whereas replies and functions are counted in the OS process in which they
+    happen.  Metrics are thread-safe.
 
     Attributes:
-        prices: A `Price` for all models, or prices by model name, with ``"*"`` for all others.  Without a price, the
-            cost of a reply comes from its `Usage`, which includes the cost if the agent has ``prices`` or a budget in
-            dollars.
+        prices: A `Price` for all models, or prices by model name, with ``"*"`` for all others.  Without a price, a
+            reply's cost comes from its `Usage`, which includes it if the agent has ``prices`` or a budget in dollars.
         calls: The number of ended calls.
         endings: The number of ended calls for each `Reason`.
         steps: The number of steps for each trigger.  For example, ``steps["parse_failed"]`` counts invalid answers.
@@ -242,9 +241,9 @@ class Metrics:
         replies: The number of replies from models, including pruned ones.
         usage: The tokens of the replies.
         cost_pico_usd: The cost of the replies, in trillionths of a dollar.
-        unpriced_tokens: The tokens of replies without a known price.  The cost does not include them.
+        unpriced_tokens: The tokens of replies whose price is not known; the cost does not include them.
         functions: The metrics of each function, by name.
-        states: The seconds in each state, for ended calls.
+        states: The seconds that ended calls spent in each state.
 
     Examples:
         >>> metrics = Metrics()
@@ -271,7 +270,7 @@ class Metrics:
 
     @property
     def cost_micro_usd(self) -> int:
-        """The cost of the replies in millionths of a dollar, rounded from `cost_pico_usd`."""
+        """The replies' cost in millionths of a dollar, rounded from `cost_pico_usd`."""
         return (self.cost_pico_usd + 500_000) // 1_000_000
 
     def on_event(self, event: Event) -> None:
@@ -344,7 +343,7 @@ def _summed(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _stays(trace: Iterable[Stepped]) -> dict[str, float]:
-    """Return the seconds in each state.  Steps with an unknown time, and clocks that were set back, count as 0."""
+    """Return the seconds spent in each state.  Steps at an unknown time and clocks that were set back count as 0."""
     stays: dict[str, float] = {}
     before_s = 0.0
     for step in trace:

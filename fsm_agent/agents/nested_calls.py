@@ -1,8 +1,8 @@
-"""Calls that functions make with `Context.call`.  Each is a child of the call whose function makes it.
+"""Calls that functions make with `Context.call`.  Each of them is a child of the call whose function makes it.
 
 The journal of the outer call contains only the function's outcome and the tokens used.  If the outer call is in a
 store, each nested call is a separate run there, named after the function call and a number.  A function that runs again
-after a crash makes the same calls and finds their runs.
+after a crash makes the same calls, and so finds their runs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def inner_call(call: AgentCall[Any], around: InnerCalls) -> AgentCall[Any]:
 
 
 class _Inside:
-    """A process that a function starts, and its run in a store."""
+    """A process that a function starts, with its run in a store."""
 
     def __init__(self, runnable: Runnable, task: Any, options: Mapping[str, Any], around: InnerCalls) -> None:
         self._runnable = runnable
@@ -79,9 +79,9 @@ class _Inside:
         return self._around.recorder is not None and self._around.may_rest
 
     def claim(self) -> Claimed:
-        """Return the process and its recorder.  If the function ran before, they belong to the stored run.
+        """Return the process and its recorder.  If the function has run before, they belong to the stored run.
 
-        A run with another task gets another name, and so does a run that was cancelled together with its function.
+        If the stored run has another task or was cancelled together with its function, a new run gets another name.
         """
         if self._runs is None:
             return self._process, None
@@ -99,7 +99,7 @@ class _Inside:
             self._process.journal.run = f"{self._name}-{next(self._numbers)}"
 
     def pass_answers(self, recorder: Any) -> None:
-        """Pass a run the answers that the outer run received for it."""
+        """Pass on to a run the answers that the outer run received for it."""
         if self._around.asks_for_them and recorder is not None:
             recorder.is_asked_outside = True
             for post in self._around.posts_for(recorder.run):
@@ -111,7 +111,7 @@ class _Inside:
         Raises:
             Aborted: If it is unknown whether a function ran.  The process then stays, and the outer function waits for
                 the answer.
-            UsageError: If the same happens without a store.
+            UsageError: If that is unknown and there is no store.
         """
         suspended = _suspension(process)
         if suspended is None or recorder is None or not is_in_doubt(process):
@@ -136,7 +136,7 @@ class _Inside:
         return made._replace(differences=differences)
 
     def environment_of(self, process: Any) -> Environment:
-        """Return the process's environment with the outer call's clock, and its approver if the process has none."""
+        """Return the process's environment with the outer call's clock and, unless it has an approver, that call's."""
         environment, outer = self._runnable._environment_of(process), self._around.environment
         return environment.changed(clock=outer.clock, approve=environment.approve or outer.approve)
 
@@ -206,7 +206,7 @@ async def _until_left(driving: asyncio.Future[Any], process: Any, one: _Inside) 
 
 
 def _runs_beside(recorder: Any) -> Runs:
-    """Return the runs in a recorder's store, with the recorder's options."""
+    """Return the runs in a recorder's store, opened with the recorder's options."""
     key, redact, lease_s = recorder.signing_key, recorder.redact, recorder.lease_s
     return Runs(recorder.store, signing_key=key, redact=redact, lease_s=lease_s)
 

@@ -75,7 +75,7 @@ def check_prices(agent: Any) -> None:
 
 
 def check_environment(owner: str, environment: Any, kind: type[UsageError] = UsageError) -> None:
-    """Refuse environment options that are unknown, or that the owner passes itself."""
+    """Refuse environment options that are unknown or that the agent or flow passes itself."""
     what, right = f"environment of {owner}", "a mapping such as {'threads': 4}"
     require(what, environment, isinstance(environment, Mapping), right, kind)
     known = [
@@ -92,7 +92,7 @@ def check_environment(owner: str, environment: Any, kind: type[UsageError] = Usa
 def context_window(model: Any) -> int | None:
     """Return the maximum number of tokens that a model reads and writes together, or None if it is unknown.
 
-    For a client with several models, this is the smallest of their windows.
+    For a client with several models, return the smallest of their windows.
     """
     if isinstance(model, str):
         return window_of(model)
@@ -169,7 +169,7 @@ AsyncStream: TypeAlias = AsyncGenerator[InterimEvent | Done[CallResult[New]]]
 
 
 class _UnstoredOptions(TypedDict, Generic[Deps], total=False):
-    """The options of a call that is not in a store."""
+    """The options for a call that is not in a store."""
 
     args: Mapping[str, Any] | None
     parser_args: Mapping[str, Any] | None
@@ -178,7 +178,7 @@ class _UnstoredOptions(TypedDict, Generic[Deps], total=False):
 
 
 class _PreparedOptions(_UnstoredOptions[Deps], total=False):
-    """The options of a call without ``after``, because `submit` accepts more types for it."""
+    """The options for a call except ``after``, for which `submit` accepts more types."""
 
     extra: Mapping[str, Any] | None
     by: str
@@ -188,7 +188,7 @@ class _PreparedOptions(_UnstoredOptions[Deps], total=False):
 
 
 class CallOptions(_PreparedOptions[Deps], total=False):
-    """The options of every kind of call; see `Agent.call`."""
+    """The options that every kind of call takes; see `Agent.call`."""
 
     after: After
 
@@ -197,7 +197,7 @@ CALL_OPTIONS = CallOptions.__optional_keys__
 
 
 class SubmitOptions(_PreparedOptions[Deps], total=False):
-    """The options of `submit`: the options of a call, and when the run starts."""
+    """The options of `submit`: the options for a call, and when the run starts."""
 
     after: Before | After
     delay_s: float
@@ -206,7 +206,7 @@ class SubmitOptions(_PreparedOptions[Deps], total=False):
 
 
 class MapOptions(CallOptions[Deps], total=False):
-    """The options of many calls; see `Agent.map`."""
+    """The options for many calls; see `Agent.map`."""
 
     concurrency: int
     progress: Progress
@@ -232,14 +232,14 @@ def call_options(
     after: Any,
     unknown: Mapping[str, Any] = _NOTHING,
 ) -> dict[str, Any]:
-    """Return the options of a call by name.  Unknown options are refused with a suggestion."""
+    """Return the options for a call, by name.  Unknown options are refused with a suggestion."""
     check_known(unknown, task)
     named = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "extra": extra, "by": by}
     return {**named, "run_id": run_id, "system_args": system_args, "keep_system": keep_system, "after": after}
 
 
 def check_known(options: Iterable[str], task: object, known: Iterable[str] = CALL_OPTIONS) -> None:
-    """Refuse options that a call does not have, and suggest the right name."""
+    """Refuse options that a call does not take, and suggest the right names."""
     name = next((name for name in options if name not in CALL_OPTIONS), None)
     if name is None:
         return
@@ -260,7 +260,7 @@ class RestoreOptions(_UnstoredOptions[Deps], total=False):
 
 
 class _AgentOptions(TypedDict, Generic[Deps], total=False):
-    """The arguments of an `Agent` that any of its variants may have."""
+    """The arguments that an `Agent` and any of its variants may have."""
 
     model: str | Client
     system: str | Prompt[Any] | Callable[[Deps], str] | Callable[[], str]
@@ -282,13 +282,13 @@ class _AgentOptions(TypedDict, Generic[Deps], total=False):
 
 
 class AgentChanges(_AgentOptions[Deps], total=False):
-    """The arguments of `Agent.changed` without ``output``, which has a separate type."""
+    """The arguments of `Agent.changed` except ``output``, which has a type of its own."""
 
     name: str
 
 
 class AgentOptions(_AgentOptions[Any], total=False):
-    """The arguments of an `Agent` for a sub-agent of a class.  The configuration overrides them."""
+    """The `Agent` arguments that a class sets for a sub-agent.  The configuration overrides them."""
 
     output: Any
 

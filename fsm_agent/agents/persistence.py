@@ -1,4 +1,4 @@
-"""The journals of agent calls in a store: creates headers from calls, and calls from headers."""
+"""Handles the journals of agent calls in a store: creates headers from calls, and calls from headers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ READ_OPTIONS = ("args", "parser_args", "deps", "model", "prompt", "on_change")  
 def attach_journal(
     agent: Agent[Any, Any], call: AgentCall[Any], options: Mapping[str, Any], turn: ConversationTurn | None = None
 ) -> None:
-    """Give a new call a journal, so that driving it saves its run."""
+    """Give a new call a journal, so that its run is saved when the call is driven."""
     is_offer_late = call.deps is LATER and decides_per_call(agent)
     header = header_of_call(call, agent.name, options.get("args"), turn, is_offer_late=is_offer_late)
     call.journal = Journal(call.record, run_name(options), header)
@@ -42,7 +42,7 @@ def attach_journal(
 
 
 def decides_per_call(agent: Agent[Any, Any]) -> bool:
-    """Return whether the deps of a call may affect which functions an agent offers."""
+    """Return whether a call's deps may affect which functions an agent offers."""
     return any(isinstance(item, Toolset) and item.decides_per_call for item in agent.functions)
 
 
@@ -60,7 +60,7 @@ def run_name(options: Mapping[str, Any]) -> str:
 
 
 def warned_of_change(call: AgentCall[Out]) -> AgentCall[Out]:
-    """Log a warning if the prompt of a call has changed since the call was made, and return the call."""
+    """Log a warning if a call's prompt has changed since the call was made, and return the call."""
     if call.prompt_change is not None:
         LOG.warning("%s: %s", call, call.prompt_change)
     return call
@@ -69,7 +69,7 @@ def warned_of_change(call: AgentCall[Out]) -> AgentCall[Out]:
 def definition_of(
     agent: Agent[Any, Any], options: Mapping[str, Any], keep: Sequence[AnyPass] | None = None
 ) -> ProcessFactory:
-    """Return how the agent rebuilds the calls of runs.
+    """Return the definition by which the agent rebuilds the calls of its runs.
 
     The options in `READ_OPTIONS` override the header.  If ``keep`` is None, the agent's passes apply.
     """
@@ -118,7 +118,7 @@ def with_options(agent: Agent[Any, Any], call: AgentCall[Any], options: Mapping[
 def with_model(agent: Agent[Any, Any], call: AgentCall[Any], model: Any) -> AgentCall[Any]:
     """Return a call that has not been driven, with another model (a name or a client).
 
-    If the agent has a budget in dollars, the price of the model must be known.
+    If the agent has a budget in dollars, the model's price must be known.
     """
     require("model of a call", model, is_model(model), MODEL)
     name = model if isinstance(model, str) else model.name

@@ -1,8 +1,9 @@
 """Python code in place of a model: the `answer` method of an agent class, or a function in a team.
 
-The code runs as the single request of an agent call.  Like any agent call, this call has states, events, a deadline and
-a store, and it can be nested.  The code itself is plain Python: no record contains its progress, and it starts again if
-the call is driven again before it has returned.  If it must survive a crash or wait for a person, write a flow.
+The code runs as the only request in an agent call.  Like any agent call, this call has states, events, a deadline and a
+store, and it can be nested.  The code itself is plain Python: no record contains its progress, so it starts again if
+the call is driven again before the code has returned.  If it must survive a crash or wait for a person, write a flow
+instead.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ PROGRAM = "program:"  # prefix for the names of clients that are code of the use
 class Program(SyncVerbs):
     """A client whose replies are the results of a function.
 
-    The function, plain or ``async``, takes the text of the newest user message, or a `Payload` if the message has more
-    than text.  A second parameter receives the call's `Context`.
+    The function, plain or ``async``, takes the text of the newest user message, or a `Payload` if the message contains
+    more than text.  A second parameter receives the call's `Context`.
 
     Attributes:
         raised: The exception that the function raised, if any.
@@ -71,7 +72,7 @@ class Program(SyncVerbs):
         return bound
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """Return the result of the function.  A plain function runs in a thread."""
+        """Return the function's result.  A plain function runs in a thread."""
         with self._answering(request) as arguments:
             if inspect.iscoroutinefunction(inspect.unwrap(self._function)):
                 found = await _within(self._function(*arguments), timeout_s)
@@ -100,10 +101,10 @@ class Program(SyncVerbs):
         yield await self.acomplete(request, timeout_s=timeout_s)
 
     def close(self) -> None:
-        """Do nothing: the agents close themselves."""
+        """Do nothing, because the agents close themselves."""
 
     async def aclose(self) -> None:
-        """Do nothing: the agents close themselves."""
+        """Do nothing, because the agents close themselves."""
 
     def _reply(self, found: Any) -> Reply:
         """Return the function's result as a reply that the output type can read."""
@@ -122,7 +123,7 @@ class Program(SyncVerbs):
             ) from error
 
     def _failure(self, error: Exception) -> ProgramError:
-        """Return the error for a function's exception.  Its request is not retried."""
+        """Return the error for a function's exception, after which the request is not retried."""
         if isinstance(error, TimeoutError) and not str(error):
             return ProgramError(f"{self._named} did not return in time")
         text = " ".join(error_text(error).split())

@@ -1,4 +1,4 @@
-"""Handles for runs: follow, answer and wait for runs that another process drives."""
+"""Handles for runs, with which to follow, answer and wait for runs that another process drives."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ Result = TypeVar("Result", default=Any, covariant=True)
 class RunHandle(Generic[Result]):
     """A handle for a run in a store, which a `Worker` drives.  ``runs.submit`` and ``runs.get`` return handles.
 
-    A handle holds no lease and drives nothing.  A run may have any number of handles, in any processes and threads.
-    One thread per process watches all runs that handles wait for.  It checks them as soon as the store reports that a
-    run was released, and every quarter of a second for new entries.
+    A handle holds no lease and drives nothing.  A run may have any number of handles, in any processes and threads. One
+    thread per OS process watches all runs that handles wait for.  It checks them as soon as the store reports that a
+    run was released, and looks for new entries every quarter of a second.
 
     Attributes:
         run_id: The name of the run.
@@ -62,7 +62,7 @@ class RunHandle(Generic[Result]):
 
         Raises:
             RunUnknown: If the run no longer exists.
-            JournalError: If the journal is damaged, foreign or forged.
+            JournalError: If the journal is damaged, forged, or that of another run.
             ReplayError: If the code has changed since the run last rested, and now takes different steps.
         """
         loaded = self._load()
@@ -87,7 +87,7 @@ class RunHandle(Generic[Result]):
             CallSuspended: If the run waits for a person; use `answer`.  A flow raises `FlowSuspended`.
             RunUnknown: If the run was deleted.
             ReplayError: If the run is stuck because the code of its workers has changed and now takes different steps.
-            JournalError: If the journal is damaged, foreign or forged.
+            JournalError: If the journal is damaged, forged, or that of another run.
         """
         ends_s = _end_of(timeout_s)
         while (result := self._settled()) is None:
@@ -117,12 +117,12 @@ class RunHandle(Generic[Result]):
         return result()
 
     def stream(self) -> Generator[Event]:
-        """Yield the past events of the run, then new events as its entries are written, and finally `Done`.
+        """Yield the run's past events, then new events as its entries are written, and finally `Done`.
 
         A journal contains steps, complete replies, function results and changes to the dialog: `Stepped`,
-        `ReplyCompleted`, `FunctionEnded`, `HistoryChanged`, and `Inside` with one of these.  Only the driver's own
-        stream contains deltas, starts, progress and durations.  If the run waits for a person, the last event is
-        `Suspended`.
+        `ReplyCompleted`, `FunctionEnded` and `HistoryChanged`, and `Inside` events that wrap one of these.  Only the
+        driver's own stream contains deltas, starts, progress and durations.  If the run waits for a person, the last
+        event is `Suspended`.
 
         If the code has changed too much to reproduce some events, a message is logged and these events are read from
         the journal.  They include steps, replies and results, but no changes to the dialog.
@@ -132,7 +132,7 @@ class RunHandle(Generic[Result]):
             RunUnknown: If the run was deleted.
             ReplayError: If the code has changed since the run last rested, and now takes different steps.  It is raised
                 at the end.
-            JournalError: If the journal is damaged, foreign or forged.
+            JournalError: If the journal is damaged, forged, or that of another run.
         """
         follower = self._follower()
         while True:
@@ -174,7 +174,7 @@ class RunHandle(Generic[Result]):
         self._runs.cancel(self.run_id, reason, by=by)
 
     def answer(self, answers: Any, *, by: str = "", signal_id: str = "") -> None:
-        """Answer questions of the run.  Its next driver uses the answers; this method drives nothing.
+        """Answer the run's questions.  Its next driver uses the answers; this method drives nothing.
 
         Args:
             answers: Answers by key, as for ``resume``, or a single answer if one question is open.
@@ -200,7 +200,7 @@ class RunHandle(Generic[Result]):
         return Follower(self._runs, self.run_id, self._definition)
 
     def _settled(self) -> Callable[[], Result] | None:
-        """Return a function that returns or raises the run's result, or None if the run has not settled."""
+        """Return a function that returns the run's result or raises its error, or None if the run has not settled."""
         if not is_settled(self._runs.store.get(self.run_id)):
             return None
         loaded = self._load()
@@ -250,7 +250,7 @@ def post_answers(
 
 
 def _content_of(answers: Mapping[Any, Any]) -> str:
-    """Return the answers as a string.  Equal answers give equal strings, even if the run now asks other questions."""
+    """Return the answers as a string, which is equal for equal answers even if the run now asks other questions."""
     told = [[getattr(whom, "name", whom), value] for whom, value in answers.items()]
     return pydantic_core.to_json(
         [[name, to_json(value) if isinstance(value, Outcome) else value] for name, value in told], fallback=repr

@@ -1,7 +1,7 @@
 """`Runnable`, the interface of agents, conversations, flows and orchestrators, and the functions that drive them.
 
-Their public verbs are thin wrappers over these functions.  `begin` makes a process and claims its run, and `run` and
-`stream` drive it in this thread.  `arun` and `astream` drive it with asyncio.
+Their public verbs are thin wrappers around these functions.  `begin` makes a process and claims its run; `run` and
+`stream` drive the process in this thread, and `arun` and `astream` drive it with asyncio.
 """
 
 from __future__ import annotations
@@ -67,31 +67,31 @@ class Runnable(ABC):
 
     @abstractmethod
     def _prepare_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
-        """Return a new process for a function of the outer process."""
+        """Return a new process that performs a function for the outer process."""
 
     @abstractmethod
     def _environment_of(self, process: Any) -> Environment:
-        """Return the environment that performs the effects of a process."""
+        """Return the environment that performs a process's effects."""
 
     @abstractmethod
     def _listener_to(self, process: Any) -> Sink | None:
-        """Return a callback that forwards the events of a process to the hooks, or None if there are none."""
+        """Return a callback that forwards a process's events to the hooks, or None if there are no hooks."""
 
     @abstractmethod
     def _definition(self, options: Mapping[str, Any]) -> ProcessFactory:
-        """Return how to rebuild processes from a store, with these options of `resume`."""
+        """Return the definition for rebuilding processes from a store, with these options (see `resume`)."""
 
     @abstractmethod
     def _definition_of(self, process: Any) -> ProcessFactory:
-        """Return how to rebuild a process from a store, with the options that it was prepared with."""
+        """Return the definition for rebuilding a process from a store with the options that it was prepared with."""
 
     @abstractmethod
     def _definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> ProcessFactory:
-        """Return how a `Worker` rebuilds the process of a run."""
+        """Return the definition by which a `Worker` rebuilds a run's process."""
 
     @abstractmethod
     def _fingerprints(self, prompts: Sequence[Any]) -> set[str]:
-        """Return the fingerprints of the runs that this runnable can begin, with its own or one of these prompts."""
+        """Return the fingerprints of the runs that this runnable can begin, with its own prompt or one of these."""
 
     @abstractmethod
     def _check_deps(self, deps: Any) -> None:
@@ -123,7 +123,7 @@ class Runnable(ABC):
 
 
 def run(runnable: Runnable, claimed: Claimed, sink: Sink | None = None, *, is_shared: bool = True) -> Any:
-    """Drive a process in this thread as far as possible, and return its result or raise its failure.
+    """Drive a process in this thread as far as possible, and return its result or raise its error.
 
     The sink receives every event, after the hooks.  ``is_shared`` is False if no one else holds the process.
     """
@@ -140,7 +140,7 @@ async def arun(runnable: Runnable, claimed: Claimed, sink: Sink | None = None) -
 
 
 def stream(runnable: Runnable, begun: Callable[[], Claimed]) -> Generator[Any]:
-    """Yield the events of a process, and finally raise its failure.
+    """Yield a process's events, and finally raise its error if it has failed.
 
     The process is claimed when the first event is requested.
     """
@@ -194,7 +194,7 @@ def result_of(process: Any) -> Any:
 
 
 def begin(runnable: Runnable, task: Any, options: Mapping[str, Any]) -> Claimed:
-    """Return the process for a task, or the task itself if it is a process, and claim its run."""
+    """Return the process for a task, or the task itself if it is a process already, and claim its run."""
     return claim(runnable, _process_in(runnable, task, options) or runnable.prepare(task, **options))
 
 

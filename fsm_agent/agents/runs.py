@@ -1,4 +1,4 @@
-"""The stored runs of an agent or a flow: the operations that need both the store and the code of the run."""
+"""The stored runs of an agent or a flow: the operations that need both the store and the run's code."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class BoundRuns:
     def all(self) -> Runs:
         """All runs in the store, of every agent and flow.
 
-        You can list, answer, cancel, retry, export and delete them.
+        Here they can be listed, answered, cancelled, retried, exported and deleted.
 
         Raises:
             UsageError: If the agent or flow has no store.
@@ -93,13 +93,13 @@ class BoundRuns:
         return RunHandle(self._runnable, run_id, definition)
 
     def _to_read(self, options: Mapping[str, Any]) -> ProcessFactory:
-        """Return how to rebuild processes from the store for reading, which needs no deps."""
+        """Return the definition for rebuilding processes from the store for reading, which needs no deps."""
         return self._runnable._definition(_without_deps(options))
 
     def _claimer(
         self, run_id: str, answers: Any, by: str, signal_id: str, options: Mapping[str, Any]
     ) -> Callable[[], Claimed]:
-        """Return a function that posts answers to a run and claims the run, so that it can continue."""
+        """Return a function that posts answers to a run and claims it, so that the run can continue."""
         self._runnable._check_deps(options.get("deps"))
         definition = self._runnable._definition(options)
         return partial(self._reclaim, run_id, answers, by, definition, signal_id)
@@ -124,7 +124,7 @@ async def aclaim_run(runnable: Runnable, run_id: str, options: Mapping[str, Any]
 
 
 def _without_deps(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return options in which missing deps are left to the driver of the run."""
+    """Return options in which missing deps are left to the run's driver."""
     return options if options.get("deps") is not None else {**options, "deps": LATER}
 
 
@@ -134,7 +134,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     A run is a call that the store saves step by step.  Any process can follow it, answer it and continue it.
 
     Attributes:
-        all: The runs of the whole store, as `Runs`.
+        all: All runs in the store, as `Runs`.
 
     Examples:
         >>> clerk = Agent(Script("Sorted."), name="clerk", store=MemoryStore())
@@ -169,16 +169,16 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         service: str = "",
         **unknown: Any,
     ) -> RunHandle[CallResult[Any]]:
-        """Put a task into the store for a `Worker`, and return the handle of its run.
+        """Put a task into the store for a `Worker`, and return the handle for its run.
 
-        If the store has a run with this ``run_id`` and the same task, the handle of that run is returned.  A worker
-        creates its own ``deps``, and finds a prompt by its path.  The ``deps`` passed here are only for a function that
-        makes the system prompt; they are not stored.
+        If the store has a run with this ``run_id`` and the same task, the handle for that run is returned.  A worker
+        creates its own ``deps``, and finds a prompt by its path.  The ``deps`` passed here are only used by a function
+        that makes the system prompt, and are not stored.
 
         Args:
             task: See `Agent.call`.
-            after: The runs that must end or be deleted first, as names or handles.  Alternatively, what the task
-                continues: the result of a call, a dialog, or messages.
+            after: The runs that must end or be deleted first, as names or handles; or what the task continues: the
+                result of a call, a dialog, or messages.
             delay_s: The seconds until the run starts, by the clock of this machine.  Signals do not start it earlier,
                 but a cancellation ends it at once.
             priority: A number from -100 to 100.  Workers take the due run with the highest priority.  The priority
@@ -306,14 +306,14 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             answers: Outcomes for the open questions by key, such as ``{"ask:2.0": Approved()}``, or a single outcome,
                 such as ``Approved()``, if one question is open.
             by: The name of the person who answers, to show to people.
-            signal_id: An id for a single answer.  Repeating the answer with the same id, for example after `RunBusy`,
-                has no effect.
+            signal_id: An id for a single answer.  Giving the answer again with the same id, for example after
+                `RunBusy`, has no effect.
             sink: Receives every event.
-            args: The settings of the call.  For this and the following options, None keeps the run's original value.
+            args: The settings for the call.  For this and the following options, None keeps the run's original value.
             parser_args: See `Agent.call`.
             deps: See `Agent.call`.
             model: See `Agent.call`.
-            prompt: The task's prompt, if the task had one of its own.
+            prompt: The task's prompt, if the task has one of its own.
             on_change: What to do if the prompt has changed since the run began.  ``"report"`` logs the change and sets
                 the result's ``prompt_change``.  ``"error"`` raises an error and leaves the run unchanged.
 
@@ -407,7 +407,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         It takes the same options as `resume`.
 
         Raises:
-            JournalError: If the journal is damaged, foreign or forged.
+            JournalError: If the journal is damaged, forged, or that of another run.
             ReplayError: If the code has changed and now makes different decisions.
         """
         call: AgentCall[Out] = self.all.replay(
@@ -429,7 +429,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     ) -> AgentCall[Out]:
         """Return the call of a stored run as it was after a step.
 
-        Use it to read the ``state``, ``record`` or ``outcome`` at that step.
+        Use this to read the ``state``, ``record`` or ``outcome`` at that step.
 
         ``step`` is the number of a journal entry, as ``fsm-agent runs show`` counts entries, or 0 for the state before
         the first entry.  Without ``step``, the whole run is read.  The other options work as in `resume`.
@@ -440,7 +440,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         Raises:
             RunUnknown: If no run has this name.
             UsageError: If the run has no such step.
-            JournalError: If the journal is damaged, foreign or forged.
+            JournalError: If the journal is damaged, forged, or that of another run.
             ReplayError: If the code has changed and now makes different decisions up to this step.
         """
         call: AgentCall[Out] = self.all.at(
@@ -464,18 +464,18 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     ) -> str:
         """Create a new run that continues from a step of a stored run, and return the new run's name.
 
-        ``resume(name)`` drives the fork.  The agent that does this needs the same name, but may have another
-        model or other functions.  Earlier steps are not repeated; later steps run again.  The fork of a turn does not
+        ``resume(name)`` drives the fork.  The agent that does this needs the same name, but may have another model or
+        other functions.  Earlier steps are not repeated, whereas later steps run again.  The fork of a turn does not
         belong to a conversation.
 
-        ``new_run_id`` names the fork; creating the same fork again has no effect.  ``by`` is the person who forks the
-        run.  For ``step``, see `at`, and for the other options `resume`.
+        ``new_run_id`` names the fork; creating the same fork again has no effect.  ``by`` names the person who forks
+        the run.  For ``step``, see `at`; for the other options, see `resume`.
 
         Raises:
             RunUnknown: If no run has this name.
             RunExists: If another run has the fork's name.
             UsageError: If the run has no such step, or the step is inside a function that must not run twice.
-            JournalError: If the journal is damaged, foreign or forged.
+            JournalError: If the journal is damaged, forged, or that of another run.
             ReplayError: If the code has changed and now makes different decisions up to this step.
         """
         options = read_options(args, parser_args, deps, model, prompt, on_change)
@@ -490,7 +490,7 @@ def read_options(
     prompt: Prompt[Any] | None,
     on_change: OnChange,
 ) -> dict[str, Any]:
-    """Return the options for rebuilding the call of a run."""
+    """Return the options for rebuilding a run's call."""
     named = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "prompt": prompt}
     return {**named, "on_change": on_change}
 

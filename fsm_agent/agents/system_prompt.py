@@ -1,4 +1,4 @@
-"""The system prompt of a call, which precedes the dialog: text, a prompt, or a function of the deps."""
+"""A call's system prompt, which precedes the dialog: text, a prompt, or a function of the deps."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def check_system_needs(system: System, agent: str, deps: object) -> None:
 class SystemPrompt:
     """The system prompt of a call.
 
-    If ``args`` is None, the values for its variables come from the dialog.
+    If ``args`` is None, the values for the prompt's variables come from the dialog.
     """
 
     __slots__ = ("_agent", "_args", "_deps", "_keep", "_system")
@@ -86,7 +86,8 @@ class SystemPrompt:
     def before(self, dialog: Dialog) -> Dialog:
         """Return a dialog that begins with the agent's system prompt, which replaces any other.
 
-        Without a system prompt, a system message stays if the caller wrote it, and is removed if an agent added it.
+        If the agent has no system prompt, a system message that the caller wrote stays, and one that an agent added is
+        removed.
         """
         has_own = len(dialog) > 0 and dialog[0].role == "system"
         if has_own and self._keep:
@@ -117,7 +118,7 @@ class SystemPrompt:
         return self._deps is LATER and not is_kept and is_of_deps(self._system)
 
     def text(self) -> str:
-        """Return a system prompt that the driver makes, now that the deps are known."""
+        """Return a system prompt that the driver has to make, now that the deps are known."""
         return self._text(NO_ARGS, may_keep=False)
 
     def _values(self, dialog: Dialog) -> Mapping[str, Any]:

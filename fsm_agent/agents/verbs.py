@@ -54,8 +54,8 @@ from fsm_agent.store.claiming import ProcessFactory
 class CallVerbs(Runnable, Generic[Deps, Out]):
     """The methods of agents and conversations that do tasks.
 
-    In the overloads, a prompt with text output has the agent's output type, and every other prompt has its own.  The
-    type of a dialog does not say which prompt governs it.
+    In the overloads, a prompt with text output takes the agent's output type, and every other prompt has its own.  A
+    dialog's type does not say which prompt governs it.
     """
 
     approve: Approve[Deps] | None
@@ -134,7 +134,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
                 are saved in the record, so they must be JSON-compatible.
             deps: The ``deps`` for the functions' `Context`: a value, or a function of (agent, extra, user) that returns
                 it.
-            model: The model for this call, ``"provider:model"`` or a client, instead of the agent's model.
+            model: The model for this call, as ``"provider:model"`` or a client, instead of the agent's model.
             extra: Your own JSON-compatible data, such as a ticket number.  It appears in ``result.extra``, in
                 snapshots, and in the messages that the call adds to the dialog.  The model does not see it.
             by: The name of the user who makes the call, as your login provides it.  It is saved in the record and
@@ -214,8 +214,8 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     ) -> Stream[Any]:
         """Yield the events of a call as they happen: deltas and steps in order, and finally `Done` or `Suspended`.
 
-        It takes the same arguments as `call`.  The task may also be a prepared or restored call, which already has its
-        options.
+        This takes the same arguments as `call`.  The task may also be a prepared or restored call, which already has
+        its options.
 
         Raises:
             CallFailed: If the call failed.  It is raised after `Done`.
@@ -284,11 +284,11 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         """Do many tasks in threads, and return their outputs and errors in the order of the tasks.
 
         Args:
-            tasks: The tasks.  They are taken from the iterable one at a time, as they begin.
+            tasks: The tasks, which are taken from the iterable one at a time, as they begin.
             concurrency: The maximum number of tasks that run at a time.
             progress: True for a bar on stderr, or a function of (done, total), called after each task.  ``total`` is
                 None if it is unknown.
-            fail_fast: Whether to raise the first error.  Then no further task begins, and the others are interrupted.
+            fail_fast: Whether to raise the first error, so that no further task begins and the others are interrupted.
             args: See `call`.
             parser_args: See `call`.
             deps: See `call`.
