@@ -197,7 +197,11 @@ class SqliteStore(SqlStore):
             if not connection.in_transaction:  # SQLite has rolled back everything, for example because the disk is full
                 raise
             connection.execute("ROLLBACK TO work")
-            return _failed(self._path, error) if isinstance(error, _FAILURES) else error
+            if not isinstance(error, _FAILURES):
+                return error
+            failed = _failed(self._path, error)
+            failed.__cause__ = error
+            return failed
         finally:
             if connection.in_transaction:
                 connection.execute("RELEASE work")

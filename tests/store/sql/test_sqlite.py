@@ -300,8 +300,9 @@ def test_one_refused_among_many_leaves_the_others(store: SqliteStore):
     assert [type(future.exception(PATIENCE_S)) for future in futures] == [type(None)] * 2 + [LeaseLost] + [
         type(None)
     ] * 2
-    with pytest.raises(StoreError, match="BLOB"):
+    with pytest.raises(StoreError, match="BLOB") as refused:
         late.result(PATIENCE_S)
+    assert isinstance(refused.value.__cause__, sqlite3.Error)
     assert [len(store.load(f"r{i}").lines) for i in range(5)] == [2, 1, 0, 1, 1]
     assert store.append(leases[2], 0, ["line"]) == 0  # nothing of it is in the way
 
