@@ -11,11 +11,11 @@ import re
 import sys
 from base64 import b64decode, b64encode
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Set
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import fields, is_dataclass
-from datetime import datetime
+from datetime import datetime, time
 from functools import lru_cache
 from operator import is_
 from typing import Any
@@ -106,14 +106,14 @@ def _read_time(value: Any, handler: _Handler) -> Any:
     if not (isinstance(value, str) and value.endswith("]")):
         return handler(value)
     text, _, key = value[:-1].partition("[")
-    time = handler(text)
+    found = handler(text)
     try:
         zone = ZoneInfo(key)
     except (ZoneInfoNotFoundError, OSError):  # OSError: a folder of zones, or an impossible file name
         raise ValueError(f"time zone: expected one that this machine knows, got {safe_repr(key)}") from None
-    if time.tzinfo is None:
+    if found.tzinfo is None:
         raise ValueError(f"expected a time with an offset before its zone, got {safe_repr(value)}")
-    return time.astimezone(zone)
+    return found.astimezone(zone)
 
 
 def _write_bytes(value: Any, handler: _Handler) -> Any:
@@ -193,29 +193,45 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
 def lost_in_json(value: Any, again: Any) -> str:
     """Return what a value loses in JSON even though the value read back is equal, or an empty string.
 
-    Equality ignores the bound of a deque, the default factory of a defaultdict, and the fold of a time.
+    Equality ignores the bound of a deque, the default factory of a defaultdict, the fold of a time, the zone of a
+    `datetime.time`, and what a class of the user's own leaves out.
     """
     if value is again or type(value) in _LEAVES:
         return ""
+    parts = ((one, other) for one, other in _parts(value, again) if type(one) not in _LEAVES)
+    return _own_loss(value, again) or next((lost for one, other in parts if (lost := lost_in_json(one, other))), "")
+
+
+def _own_loss(value: Any, again: Any) -> str:
+    """See `lost_in_json`.  The parts of the value are not compared."""
     if isinstance(value, deque) and value.maxlen != again.maxlen:
         return f"maxlen={value.maxlen}; use a tuple of the last {value.maxlen} items"
-    if getattr(value, "fold", 0) != getattr(again, "fold", 0):
-        return "fold=1; give the time a ZoneInfo"
+    if isinstance(value, datetime | time) and value.fold != again.fold:
+        return "fold=1; use a datetime with a ZoneInfo"
+    if isinstance(value, time) and value.tzinfo is not None and again.tzinfo is None:
+        return f"tzinfo={value.tzinfo!r}; use a datetime, or keep the name of the zone in a field of its own"
     factory = getattr(again, "default_factory", None)
     if isinstance(value, defaultdict) and value.default_factory is not factory:
         return "its default_factory; use a plain dict"
-    pairs: Iterable[tuple[Any, Any]] = ()
-    if isinstance(value, dict):
-        pairs = [(item, again[key]) for key, item in value.items()]
-    elif isinstance(value, list | tuple | deque):
-        pairs = zip(value, again, strict=True)
+    if isinstance(value, pydantic.BaseModel):
+        more = [name for name in vars(value) if name not in vars(again) and not hasattr(type(value), name)]
+        return f"{more[0]!r}, which is not one of its fields" if more else ""  # of model_copy(update=…)
+    return f"its type {type(value).__qualname__}" if is_dataclass(value) and type(again) is not type(value) else ""
+
+
+def _parts(value: Any, again: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the parts of a value with those that were read back."""
+    if isinstance(value, list | tuple | deque):
+        yield from zip(value, again, strict=True)
     elif isinstance(value, pydantic.BaseModel):
-        if more := [name for name in vars(value) if name not in vars(again) and not hasattr(type(value), name)]:
-            return f"{more[0]!r}, which is not one of its fields"  # of model_copy(update=…)
-        pairs = [(item, vars(again)[name]) for name, item in vars(value).items() if name in vars(again)]
+        yield from ((item, vars(again)[name]) for name, item in vars(value).items() if name in vars(again))
     elif is_dataclass(value):
-        pairs = [(getattr(value, field.name), getattr(again, field.name)) for field in fields(value)]
-    return next((lost for one, other in pairs if type(one) not in _LEAVES and (lost := lost_in_json(one, other))), "")
+        yield from ((getattr(value, field.name), getattr(again, field.name)) for field in fields(value))
+    elif isinstance(value, dict | Set):
+        kept = {key: key for key in again}
+        yield from ((key, kept[key]) for key in value)
+        if isinstance(value, dict):
+            yield from ((item, again[key]) for key, item in value.items())
 
 
 def describe_json_error(error: Exception) -> str:

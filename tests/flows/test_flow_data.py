@@ -329,6 +329,11 @@ def holding(folder: Path, **values: Any) -> Flow[Held]:
     return Flow("holding", Held, start=fill, rows=rows, store=str(folder / "runs.db"))
 
 
+@execute
+def looking(d: Any) -> int:
+    return 1
+
+
 OSLO = ZoneInfo("Europe/Oslo")
 PICTURE = b"\x89PNG\r\n\x1a\n"
 TWICE = datetime.datetime(2026, 10, 25, 2, 30, tzinfo=OSLO, fold=1)  # the second of two half past two
@@ -409,6 +414,53 @@ def test_an_answer_keeps_its_zone(tmp_path: Path) -> None:
 def test_damaged_data_are_refused(document: str, tmp_path: Path) -> None:
     with pytest.raises(FlowError, match="Held"):
         holding(tmp_path).data_of(document)
+
+
+class Place(NamedTuple):
+    at: datetime.datetime
+
+
+@dataclass(frozen=True, eq=False)
+class Animal:
+    legs: int = 4
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Animal) and self.legs == other.legs
+
+
+@dataclass(frozen=True, eq=False)
+class Cat(Animal):
+    lives: int = 9
+
+
+@dataclass(frozen=True)
+class Kept:
+    time: datetime.time | None = None
+    times: frozenset[datetime.datetime] = frozenset()
+    places: frozenset[Place] = frozenset()
+    by_time: Mapping[datetime.datetime, int] = field(default_factory=dict)
+    animal: Animal | None = None
+
+
+NAIVE = TWICE.replace(tzinfo=None)
+
+
+@pytest.mark.parametrize(
+    ("values", "lost"),
+    [
+        ({"time": datetime.time(2, 30, fold=1)}, "fold"),
+        ({"time": datetime.time(2, 30, tzinfo=OSLO)}, "Europe/Oslo"),
+        ({"times": frozenset([NAIVE])}, "fold"),
+        ({"places": frozenset([Place(NAIVE)])}, "fold"),
+        ({"by_time": {NAIVE: 1}}, "fold"),
+        ({"animal": Cat()}, "Cat"),
+    ],
+)
+def test_what_equality_ignores_is_not_lost(values: dict[str, Any], lost: str) -> None:
+    flow = Flow("kept", Kept, start=looking, rows=[looking.done(end("over"))])
+    kept = Kept(**values)
+    with pytest.raises(FlowError, match=rf"{next(iter(values))}.* without .*{lost}"):
+        flow.prepare(kept)
 
 
 @pytest.mark.parametrize("field", ["counts", "inner"])
