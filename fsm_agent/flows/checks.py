@@ -190,9 +190,9 @@ def named_states(flow: FlowDefinition[Any]) -> dict[str, State[Any]]:
     named: dict[str, State[Any]] = {}
     require(f"{where}: start", flow.start, isinstance(flow.start, LiveState), "a state with rows", FlowError)
     for row in flow.rows:
-        right = (
-            "its rows, unpacked with a star: *any_state(…)" if isinstance(row, tuple) else "a row: state.done(target)"
-        )
+        right = "a row such as state.done(target)"
+        if isinstance(row, tuple) and row:
+            right = "a row; unpack rows with a star: *any_state(…)"
         require(f"{where}: rows", row, isinstance(row, Row), right, FlowError)
         target = f"{where}: target of a row of {row.source.name}"
         require(target, row.to, isinstance(row.to, State), "a state or an end", FlowError)

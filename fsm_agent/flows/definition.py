@@ -161,8 +161,9 @@ class FlowDefinition(Generic[D]):
     def fingerprint(self) -> str:
         """A fingerprint of the table and of the agents' prompts."""
         rows = [(entry.event, entry.source, entry.to, entry.guard) for entry in self.entries if entry.event != EDITED]
-        asked = [
-            f"{state.name}: {state.answer_types!r}: {fingerprint_under(agent.prompt, agent.system)}"
+        asked = [  # states of two inner flows may have the same name, but different roles
+            f"{state.name} {state.agent if isinstance(state.agent, str) else ''}: {state.answer_types!r}:"
+            f" {fingerprint_under(agent.prompt, agent.system)}"
             for state, agents in _calls(self)
             if (agent := state.agent_in(agents)) is not None
         ]

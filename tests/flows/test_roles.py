@@ -65,6 +65,10 @@ weather = Flow(
 )
 
 
+def named_step(role: str) -> Any:
+    return ask(role, str, name="step")(lambda r: r.task)
+
+
 def forecaster(*replies: Any, **options: Any) -> Agent[Any, Any]:
     return Agent(Script(*(replies or ("Rain at first, later sun.",))), name="f", **options)
 
@@ -155,6 +159,13 @@ def test_the_fingerprint_knows_flows_inside_their_places_and_their_roles() -> No
     found = [around(bound, brief), around(brief, bound), around(bound, bound), around(weather, bound, **roles)]
     found.append(around(weather, bound, **{**roles, "editor": editor(system="Be brief.")}))
     assert len(set(found)) == len(found)
+
+    left, right = (
+        Flow("inner", Report, start=s, rows=[s.done(end("over"))]) for s in map(named_step, ("left", "right"))
+    )
+    agents = [editor(system="Be brief."), editor(system="Be long.")]
+    found = [around(left, right, left=one, right=other) for one in agents for other in agents]
+    assert len(set(found)) == len(found)  # although the steps of both flows have one name
 
 
 # Sub-agents of an `AgentBase`
