@@ -114,7 +114,8 @@ class RunContext:
 
     def environment(self, state: CallState[Any, Any], agent: Agent[Any, Any]) -> Environment:
         """Return the environment for a state's call to an agent."""
-        client = self.clients.get(agent, self.clients.get(state)) if self.clients else None
+        key = agent if agent in state.client_keys else state
+        client = self.clients.get(key, self.clients.get(state)) if self.clients else None
         approve = agent.approve or self.approve
         if client is None and approve is agent.approve:
             return agent._own_environment

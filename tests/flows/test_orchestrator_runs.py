@@ -122,6 +122,16 @@ def test_clients_by_state_and_what_is_neither() -> None:
         list(o.stream(o.prepare("x"), clients={}))
 
 
+@pytest.mark.parametrize("is_state_first", [False, True])
+def test_a_client_of_a_state_precedes_the_client_of_its_agents_name(is_state_first: bool) -> None:
+    """Also if the planner is a member, whose name stands for both."""
+    boss = Agent(Script(), name="boss")
+    o = Orchestrator([boss], planner=boss, validator=Agent(Script(PASS), name="validator"))
+    clients: dict[Any, Any] = {"boss": Script("A"), o.planning: Script(as_json(strategy(step("a"))))}
+    result = o.call("x", clients=dict(sorted(clients.items(), key=lambda one: (one[0] == "boss") is is_state_first)))
+    assert result.output == "A"
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_run_is_resumed_with_other_clients(tmp_path: Path, is_async: bool) -> None:
     plan = strategy(step("a", requires_approval=True), step("b", "{{ a }}"))

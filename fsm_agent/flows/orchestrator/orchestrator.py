@@ -436,15 +436,17 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         return self.flow._run_context(deps, self._by_object(clients) if isinstance(clients, Mapping) else clients)
 
     def _by_object(self, clients: Clients) -> dict[Any, Client]:
-        """Return clients by state or member.  An agent's name stands for the states that ask it and for the member."""
+        """Return clients by state or member.
+
+        An agent's name stands for the member and for the states that ask it, except states with clients of their own.
+        """
         named = self._named()
-        found: dict[Any, Client] = {}
-        for whom, client in clients.items():
-            if isinstance(whom, str) and whom not in named:
-                known = ", ".join(map(repr, named))
-                raise FlowError(f"clients: expected names of agents ({known}), got {safe_repr(whom)}")
-            found.update(dict.fromkeys(named[whom] if isinstance(whom, str) else [whom], client))
-        return found
+        names = [whom for whom in clients if isinstance(whom, str)]
+        if unknown := [name for name in names if name not in named]:
+            known = ", ".join(map(repr, named))
+            raise FlowError(f"clients: expected names of agents ({known}), got {safe_repr(unknown[0])}")
+        found = {whom: clients[name] for name in names for whom in named[name]}
+        return found | {whom: client for whom, client in clients.items() if not isinstance(whom, str)}
 
     def _named(self) -> dict[str, list[Any]]:
         """Return, by agent name, the members and the states that ask an agent.  The planner may be a member, too."""
