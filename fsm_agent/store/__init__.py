@@ -1,4 +1,4 @@
-"""Stores: they keep runs as journals and conversations as chains of runs, and decide who may drive a run.
+"""Stores, which keep runs as journals and conversations as chains of runs, and decide who may drive a run.
 
 A store knows lines, leases and signals, but no agents.  `fsm_agent.call.journal` defines what a line means.
 """

@@ -1,4 +1,4 @@
-"""Checks on store arguments and answers, and the errors that all stores share.
+"""Checks for store arguments and answers, and the errors that all stores share.
 
 Each check raises `UsageError` if the value cannot be stored.  Answers are checked before they are posted, because the
 person who posts an answer cannot see whether the driver later refuses it.
@@ -58,7 +58,7 @@ def check_text(what: str, text: str) -> None:
 
 
 def check_name(what: str, name: str, limit: int = MAX_NAME_BYTES) -> None:
-    """Check that a text can be stored in an index: at most ``limit`` bytes, without lone surrogates."""
+    """Check that a text can be stored in an index: it has at most ``limit`` bytes and no lone surrogates."""
     check_text(what, name)
     if len(name) * 4 > limit and (size := len(name.encode())) > limit:
         raise UsageError(f"{what}: expected at most {limit} bytes, got {size}: {safe_repr(name)}; name it by its hash")
@@ -92,7 +92,7 @@ class _Begun(msgspec.Struct):
 
 
 def fingerprint_in(header: str) -> str:
-    """Return the fingerprint of the code that began a run, or an empty string if its header has none."""
+    """Return the fingerprint of the code that began a run, or an empty string if the run's header has none."""
     try:
         begun: _Begun = decoder_of(_Begun).decode(header)
     except (msgspec.DecodeError, RecursionError):
@@ -111,7 +111,7 @@ def check_create(
     lines: Sequence[str],
     start: Start | None,
 ) -> Start:
-    """Check the arguments of `Store.create`.  Return the start, with a negative due time raised to ``0.0``."""
+    """Check the arguments to `Store.create`, and return the start after raising a negative due time to ``0.0``."""
     if not run:
         raise UsageError("the name of a run: expected text, got ''; pass a name such as 'order-17'")
     check_run(run)
@@ -143,7 +143,7 @@ def _checked_start(start: Start) -> Start:
 
 
 def check_claim(holder: str, for_s: float, run: str | None, agents: Sequence[str]) -> None:
-    """Check the arguments of `Store.claim`."""
+    """Check the arguments to `Store.claim`."""
     check_for_s(for_s)
     check_text("the name of a holder", holder)
     if run is not None:
@@ -171,7 +171,7 @@ def check_conversation(name: str) -> None:
 
 
 def check_for_s(for_s: float) -> None:
-    """Check that the duration of a lease is a finite number."""
+    """Check that a lease's duration is a finite number."""
     require("for_s", for_s, is_finite(for_s), "a finite number of seconds")
 
 
@@ -183,9 +183,9 @@ def check_lines(lines: Sequence[str]) -> None:
 
 
 def check_append(lines: Sequence[str], suspension: Suspension | None) -> Suspension | None:
-    """Check entries and a suspension, and return the suspension.
+    """Check entries and a suspension, and return the suspension with its due time clamped.
 
-    A due time is clamped to between 0.0 and `MAX_TIME_S`.
+    A due time lies between 0.0 and `MAX_TIME_S`.
     """
     check_lines(lines)
     if suspension is None:
@@ -200,7 +200,7 @@ def check_append(lines: Sequence[str], suspension: Suspension | None) -> Suspens
 
 
 def check_questions(questions: Sequence[Question]) -> None:
-    """Check that the texts of questions can be stored, and that their keys and kinds fit in an index."""
+    """Check that questions' texts can be stored, and that their keys and kinds fit in an index."""
     for question in questions:
         check_name("the key of a question", question.key, MAX_KEY_BYTES)
         check_name(f"the kind of the question {question.key!r}", question.kind)
@@ -209,7 +209,7 @@ def check_questions(questions: Sequence[Question]) -> None:
 
 
 def check_signal(run: str, key: str, body: str, by: str, signal_id: str = "") -> None:
-    """Check the arguments of `Store.signal`."""
+    """Check the arguments to `Store.signal`."""
     check_run(run)
     check_text("the key", key)
     check_text("the body", body)
@@ -223,7 +223,7 @@ def check_signal_id(signal_id: str) -> None:
 
 
 def is_repeated_signal(run: str, signal_id: str, there: str | None, content: str) -> bool:
-    """Return whether the signal is stored already.  ``there`` is the content stored under its id, or None.
+    """Return whether the signal is stored already.  ``there`` is the content that is stored under its id, or None.
 
     Raises:
         SignalExists: If the contents differ.
@@ -259,7 +259,7 @@ _WITHOUT_ARTICLE = ("data", "extra", "limits")
 
 
 def lost_lease(lease: Lease) -> LeaseLost:
-    """Return the error for a lease that was superseded or given back."""
+    """Return the error for a lease that was superseded or released."""
     return LeaseLost(
         f"{lease.holder!r} has lost the run {lease.run!r} (fence {lease.fence}), which was claimed again, given back or"
         " deleted; claim it again to continue"
@@ -308,9 +308,9 @@ def older_store(place: str, version: int, newest: int) -> StoreError:
 
 
 def check_answers(answers: Mapping[str, Outcome], run: Run, typed: Collection[str] = ()) -> None:
-    """Refuse answers that the open questions of a run do not accept.
+    """Refuse answers that a run's open questions do not accept.
 
-    This does not need the code of the run, since each question has the schema of its answer.  Whether a question is
+    This does not need the run's code, since each question includes the schema of its answer.  Whether a question is
     open is checked later, in the transaction that posts the answer.
 
     Args:
@@ -338,7 +338,7 @@ def check_answers(answers: Mapping[str, Outcome], run: Run, typed: Collection[st
 
 
 def check_one_answer(answers: Any) -> None:
-    """Refuse a ``signal_id`` unless there is exactly one answer, with its key."""
+    """Refuse a ``signal_id`` unless there is exactly one answer and it has a key."""
     if not isinstance(answers, Mapping) or len(answers) != 1:
         given = f"{len(answers)} answers" if isinstance(answers, Mapping) else "an answer without its key"
         raise UsageError(f"signal_id=: expected one answer by its key, got {given}; post one answer at a time")

@@ -1,10 +1,10 @@
-"""Claims runs, makes their processes, and gives back runs that cannot be driven.
+"""Claims runs, makes their processes, and releases runs that cannot be driven.
 
 Only the holder of a run's lease drives it.  `Claims.begin` claims a new run, `Claims.resume` a run by name, and
 `Claims.claim_due` the next due run for a worker.
 
-`replay_run` makes the process of a run from its journal.  `Claims.load_claimed` refuses a run that the current code
-cannot continue, and gives it back with a question.  The `ProcessFactory` of an agent makes a process from a header.
+`replay_run` makes a run's process from its journal.  `Claims.load_claimed` refuses a run that the current code cannot
+continue, and releases it with a question.  An agent's `ProcessFactory` makes a process from a header.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ OnChange: TypeAlias = Literal["report", "rest", "stop"]
 
 
 class Stuck(Value, frozen=True):
-    """The subject of the question about a stuck run."""
+    """What the question about a stuck run says."""
 
     problem: str
     fingerprint: str = ""  # of the code that could not drive the run; empty if unknown
@@ -77,7 +77,7 @@ class ProcessFactory(NamedTuple):
     entry_of: Callable[[Any, Sequence[str], str], int] | None = None
 
     def process_of(self, header: Header, document: str | None, *turns: Sequence[Message]) -> Any:
-        """Return the process of a run, made from its snapshot or, without a snapshot, from its header."""
+        """Return a run's process, made from its snapshot if there is one, else from its header."""
         if header.agent != self.agent:
             raise UsageError(f"{self.agent!r}: expected one of its own runs, got a run of {header.agent!r}")
         try:
@@ -91,7 +91,7 @@ Taken = TypeVar("Taken", bound=Claimed | None)
 
 
 class Claims:
-    """Claims runs, makes their processes, and gives back runs that cannot be driven.
+    """Claims runs, makes their processes, and releases runs that cannot be driven.
 
     See `Runs` for the arguments.
     """
@@ -115,8 +115,8 @@ class Claims:
     def begin(self, process: Process, factory: ProcessFactory) -> Claimed:
         """Claim the run that the journal of a process names, and create it if it is new.
 
-        If the run exists with the same header, it is resumed.  A run with a random name is created after the first
-        step, in one commit with its first entries.
+        If the run exists with the same header, it is resumed.  A run with a random name is created only after its first
+        step, in the commit that writes its first entries.
 
         Raises:
             RunExists: If another run has this name.
@@ -156,11 +156,11 @@ class Claims:
         return self.store.is_volatile or self._is_created_later(journal, factory)
 
     def _is_created_later(self, journal: Journal, factory: ProcessFactory) -> bool:
-        """Return whether the first write creates the run: it is new, and its random name cannot be taken."""
+        """Return whether the first write creates the run, because it is new and its random name cannot be taken."""
         return not journal.run and journal.chain is None and factory.new_id is random_id
 
     def submit(self, process: Process, factory: ProcessFactory, start: Start) -> str:
-        """Create the run of a process for a worker to drive, and return its name.
+        """Create the run of a process for a worker to drive, and return the run's name.
 
         If the run exists with the same header, nothing changes.
         """
@@ -173,7 +173,7 @@ class Claims:
         return journal.run
 
     def _create(self, journal: Journal, factory: ProcessFactory, **options: Any) -> Lease | bool:
-        """Create the run of a journal, under its name or a new one.  Return False if it exists with this header."""
+        """Create a journal's run under its name or a new one.  Return False if it already exists with this header."""
         head, is_named = _head_before(journal), bool(journal.run)
         how = {"agent": factory.agent, "title": title_of(journal.header), "follows": head, **options}
         for name in [journal.run] if is_named else new_names(factory, head):
@@ -192,7 +192,7 @@ class Claims:
     def create_claimed(
         self, run: str, header: str, agent: str, follows: Head | None = None, lines: Sequence[str] = ()
     ) -> Lease | None:
-        """Create a run and claim it in one commit, before a worker can.  Return None if it already exists."""
+        """Create a run and claim it in the same commit, before a worker can.  Return None if the run already exists."""
         lease = self.store.create(
             *(run, header),
             agent=agent,
@@ -206,13 +206,13 @@ class Claims:
         return lease or None
 
     def _check_same(self, run: str, header: str, factory: ProcessFactory) -> None:
-        """Refuse a run that was begun with other arguments.  A change of code alone does not count."""
+        """Refuse a run that was begun with other arguments.  A change in the code alone does not matter."""
         there = header_of(self.store.load(run, after=None).header)
         if differs := factory.differences(there, header_of(header)):
             raise checks.other_arguments(run, differs) from None
 
     def _reclaim(self, process: Process, chain: Chain, factory: ProcessFactory) -> Claimed:
-        """Claim the run of a process that was driven before.  Refuse a process that is behind its run."""
+        """Claim the run of a process that was driven before, and refuse a process that is behind its stored run."""
         journal = process.journal
         assert journal is not None
         lease = self.claim(journal.run)
@@ -256,14 +256,14 @@ class Claims:
     def load_claimed(self, lease: Lease, factory: ProcessFactory, on_change: OnChange | None = None) -> Claimed:
         """Make the process and the recorder of a claimed run.
 
-        If that fails, the run is given back with a question, and is not due until it is answered.
+        If that fails, the run is released with a question, and is not due until it is answered.
 
         Args:
             lease: The lease.
             factory: How the process is made.
-            on_change: What a worker does if the code has changed since the run last rested.  "report" continues.
-                "rest" raises `ReplayError`.  "stop" gives back a run that fails, unchanged.  None means that a person
-                resumes the run.
+            on_change: What a worker does if the code has changed since the run last rested: "report" continues, "rest"
+                raises `ReplayError`, and "stop" releases a run that fails, unchanged.  None means that a person resumes
+                the run.
         """
         loaded = self.store.load(lease.run, after=None)
         answers = [signal for signal in loaded.signals if signal.key == STUCK]
@@ -310,7 +310,7 @@ class Claims:
             self._give_up(lease, loaded.run.waits, stuck, answers)
 
     def _find_change(self, process: Process, loaded: Loaded, on_change: OnChange) -> str | None:
-        """Describe how the code has changed since the run last rested.  Return None if no change is known."""
+        """Describe how the code has changed since the run last rested, or return None if no change is known."""
         if on_change == "report":
             return None
         saved = self.journals.read_snapshot(loaded)
@@ -323,12 +323,12 @@ class Claims:
         )
 
     def give_back(self, lease: Lease, loaded: Loaded, *, counts: bool = True) -> None:
-        """Give back a run unchanged.  It is due at once, unless it has ended.
+        """Release a run unchanged.  Unless it has ended, it is due at once.
 
         Args:
             lease: The lease.
             loaded: The run.
-            counts: Whether the claim counts as a try.  After too many tries, the run is stuck.
+            counts: Whether the claim counts as a try.  After too many tries, a run is stuck.
         """
         run = loaded.run
         due_s = 0.0 if counts else max(lease.since_s, 1.0)  # any due time except 0.0 resets the tries
@@ -338,7 +338,7 @@ class Claims:
         self.store.append(lease, lease.n, (), rest)
 
     def give_up(self, lease: Lease, loaded: Loaded, error: Exception, factory: ProcessFactory) -> None:
-        """Give back a run after too many drivers have failed, with a question that quotes the last error."""
+        """Release a run after too many drivers have failed, with a question that quotes the last error."""
         problem = (
             f"{lease.tries} drivers in a row have claimed it without adding an entry; the last raised {typed(error)}"
         )
@@ -346,7 +346,7 @@ class Claims:
         self._give_up(lease.changed(n=loaded.run.n), loaded.run.waits, stuck, [])
 
     def _give_up(self, lease: Lease, waits: Sequence[Question], stuck: Stuck, answers: list[Signal]) -> None:
-        """Give back a run that cannot be driven, with a question about it, or end it if the answer was to cancel it.
+        """Release a run that cannot be driven, with a question about it, or end it if the answer was to cancel it.
 
         Other signals stay in the store and do not make the run due.
         """
@@ -393,7 +393,7 @@ class Claims:
         )
 
     def clock_of(self, factory: ProcessFactory) -> Clock:
-        """Return the drivers' clock, or the system's if theirs belongs to a test and the run outlives the OS process.
+        """Return the drivers' clock, or the system's if theirs is a test's clock and runs outlive the OS process.
 
         Raises:
             UsageError: If a test requires its own clock for this run.
@@ -412,12 +412,12 @@ def new_names(factory: ProcessFactory, head: Head | None) -> Iterator[str]:
 
 
 def _head_before(journal: Journal) -> Head | None:
-    """Return the head of the conversation before a run, or None if the run is not a turn of a conversation."""
+    """Return the conversation's head before a run, or None if the run is not a turn of a conversation."""
     return None if journal.earlier is None else head_before(header_of(journal.header))
 
 
 def holder_name() -> str:
-    """Return a new name for a holder: the host, the OS process and a number."""
+    """Return a new name for a holder, made of the host, the OS process and a number."""
     return f"{_process_name()}:{next(_holders)}"
 
 
@@ -430,10 +430,10 @@ at_fork(after_in_child=_process_name.cache_clear)
 
 
 async def aclaim(claim: Callable[[], Taken], threads: Executor | None = None) -> Taken:
-    """Claim a run in another thread.  If this task is cancelled meanwhile, that thread gives the run back.
+    """Claim a run in another thread.  If this task is cancelled meanwhile, that thread releases the run.
 
     Args:
-        claim: Claims the run, if there is one.
+        claim: A function that claims the run, if there is one.
         threads: The executor to use, or None for the event loop's default.
     """
     pending = _PendingClaim(claim)
@@ -447,7 +447,7 @@ async def aclaim(claim: Callable[[], Taken], threads: Executor | None = None) ->
 
 
 class _PendingClaim(Generic[Taken]):
-    """A claim in another thread.  Its run is given back if the waiting task was cancelled."""
+    """A claim that is made in another thread.  The run is released if the waiting task was cancelled."""
 
     def __init__(self, claim: Callable[[], Taken]) -> None:
         self._claim = claim
@@ -471,7 +471,7 @@ class _PendingClaim(Generic[Taken]):
 
 
 def give_back(claimed: Claimed) -> None:
-    """Give back a run that was claimed but not driven."""
+    """Release a run that was claimed but not driven."""
     _, recorder = claimed
     if recorder is not None:
         recorder.finish(is_stopped=True)
@@ -504,7 +504,7 @@ def replay_run(journals: Journals, loaded: Loaded, factory: ProcessFactory) -> A
 
 
 def is_of_code(error: BaseException) -> bool:
-    """Return whether an error means that the current code cannot drive the run."""
+    """Return whether an error means that the current code cannot drive a run."""
     return isinstance(error, JournalError | ReplayError) and not isinstance(error, KeyMissing)
 
 
@@ -529,7 +529,7 @@ def check_not_stuck(run: Run) -> None:
 
 
 def _read_cancellation(answer: Signal) -> Signal | None:
-    """Turn the answer about a stuck run into a cancellation of the run, or return None if it is a different answer."""
+    """Return a cancellation of a stuck run if the answer about it asks for one, otherwise None."""
     with suppress(ValueError):
         posted = from_json(answer.body, Posted)
         if isinstance(from_json(bytes(posted.outcome), Outcome), Cancelled):
@@ -538,7 +538,7 @@ def _read_cancellation(answer: Signal) -> Signal | None:
 
 
 def _find_lost_approval(process: Process, signals: Sequence[Signal]) -> str | None:
-    """Return a description of an approval, posted or in the journal, that this code cannot act on, or None."""
+    """Describe an approval, posted or in the journal, that this code cannot act on, or return None if there is none."""
     found = lost_approval(process)
     for signal in signals if found is None else ():
         with suppress(ValueError):  # the signal cannot be read; the driver refuses it later
@@ -548,6 +548,6 @@ def _find_lost_approval(process: Process, signals: Sequence[Signal]) -> str | No
 
 
 def typed(error: BaseException) -> str:
-    """Return the type and message of an exception, without keys, as text that every store can hold."""
+    """Return an exception's type and message, without API keys, as text that every store can hold."""
     text = mask_keys(f"{type(error).__name__}: {error}")[:MAX_PROBLEM_CHARS]
     return text.encode("ascii", "backslashreplace").decode().replace("\0", "\\x00")

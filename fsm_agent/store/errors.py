@@ -1,4 +1,4 @@
-"""Errors of stores, with their details as attributes.
+"""The errors that stores raise, with their details as attributes.
 
 ```
 StoreError                     the store could not perform an operation
@@ -21,7 +21,7 @@ from fsm_agent.errors import FsmAgentError
 class StoreError(FsmAgentError):
     """A store could not perform an operation.
 
-    Nothing was changed, unless the message says that the failure may have come after the write.
+    Nothing was changed, unless the message says that the failure may have happened after the write.
 
     Examples:
         >>> try:
@@ -89,7 +89,7 @@ class RunBusy(StoreError):
 
 
 class LeaseLost(StoreError):
-    """Another claim superseded the lease of a run, or the entries do not follow the last stored entry.
+    """Another claim has superseded the run's lease, or the entries do not follow the last stored entry.
 
     Examples:
         >>> store = MemoryStore()
@@ -172,7 +172,7 @@ class Conflict(StoreError):
     Args:
         conversation: The name of the conversation.
         run: The name of its newest run.
-        what: Why no turn can begin yet, and what to do.  Empty if the conversation has moved on.
+        what: Why no turn can begin yet, and what to do, or an empty string if the conversation has moved on.
 
     Examples:
         >>> Conflict("customer-17", "run-2").run
@@ -217,7 +217,7 @@ class ReadOnly(StoreError):
 
 
 class StoreClosed(StoreError):
-    """The store is closed for good.  To continue, open another `Store` on the same runs.
+    """The store is closed for good.  To continue, open another `Store` with the same runs.
 
     Args:
         store: Its path or address, without a password.

@@ -1,4 +1,4 @@
-"""Follows a run by reading its journal: replays its entries to make the events that the driver reported.
+"""Follows a run by reading its journal and replaying the entries, which yields the events that the driver reported.
 
 Entries that the current code cannot replay are reported as they were written.
 """
@@ -30,7 +30,7 @@ _log = logging.getLogger("fsm_agent")
 
 
 class Follower:
-    """Makes the events of a run from its journal, entry by entry.
+    """Makes a run's events from its journal, entry by entry.
 
     Args:
         runs: The runs.
@@ -56,19 +56,19 @@ class Follower:
         return int(self._chain.n) if self.problem is None else self._n_told
 
     def is_news(self, run: Run) -> bool:
-        """Return whether there is news that has not been read."""
+        """Return whether the run has news that has not been read yet."""
         return run.n != self.n or is_settled(run)
 
     def load(self) -> Loaded:
-        """Return the run with the entries that were not read yet."""
+        """Return the run with the entries that have not been read yet."""
         return self._runs.store.load(self.run.id, after=self.n)
 
     def events(self, loaded: Loaded) -> Iterator[Event]:
         """Yield the events of the entries that `load` returned.
 
         Entries that the current code cannot replay are reported as they were written: their steps, replies and function
-        results.  These reports have no `HistoryChanged` and no results of functions that are agents.  If the run rested
-        later, the entries after that rest are replayed, as in `Runs.resume`.
+        results.  These reports have no `HistoryChanged` and no results from functions that are agents.  If the run
+        rested later, the entries after that rest are replayed, as in `Runs.resume`.
         """
         self.run = loaded.run
         if loaded.run.n != self.n + len(loaded.lines):
@@ -89,7 +89,7 @@ class Follower:
                 return
 
     def _as_written(self, end: int) -> Iterator[Event]:
-        """Yield the events of entries as written, then replay the entries after a later rest."""
+        """Yield the events of entries as they were written, then replay the entries after a later rest."""
         while self.problem is not None and self._n_told < end:
             loaded = self._runs.store.load(self.run.id, after=None)
             rest_n = 0 if loaded.snapshot is None else loaded.snapshot[0]
@@ -130,7 +130,7 @@ class Follower:
         """Return the last event of a run that has ended or rests.
 
         Raises:
-            ReplayError: If the code has changed, and no longer takes the steps in the journal since the last rest.
+            ReplayError: If the code has changed and no longer takes the steps in the journal since the last rest.
         """
         if self.problem is not None:
             raise self.problem
@@ -158,9 +158,9 @@ class Follower:
 
 
 def _function_ended(process: Any, event: Event, returned: FunctionEnded | None) -> Event | None:
-    """Return the event for a function whose end a step recorded, or None if it recorded none.
+    """Return the event for the end of a function that a step recorded, or None if it recorded none.
 
-    ``returned`` is the event from the entry itself, for a function that is a state of a flow.
+    For a function that is a state of a flow, ``returned`` is the event from the entry itself.
     """
     path, step = (event.path, event.event) if isinstance(event, Inside) else ("", event)
     if not isinstance(step, Stepped) or prefix_of(step.key) != RunFunction.prefix:
@@ -180,10 +180,10 @@ def _function_ended(process: Any, event: Event, returned: FunctionEnded | None) 
 
 
 def written_events(runs: Runs, run: str, after: int, end: int) -> Iterator[Event]:
-    """Yield the events of the entries after ``after`` up to ``end`` without replaying them.
+    """Yield the events of the entries after number ``after`` up to ``end`` without replaying them.
 
-    These are steps, replies and the results of functions.  The results of functions that are agents are
-    missing, since the journal does not hold them.
+    These are steps, replies and functions' results, except results from functions that are agents, which the journal
+    does not hold.
     """
     found = read(runs, run)
     if not found.is_sound or len(found.entries) < end:
@@ -213,7 +213,7 @@ def _inside(path: str, event: Event) -> Event:
 def _ended(entry: HistoryEntry, asked: Sequence[FunctionCall]) -> FunctionEnded | None:
     """Return the event for the end of a function, or None for other entries.
 
-    ``asked`` has the calls in the model's last reply.
+    ``asked`` holds the calls in the model's last reply.
     """
     outcome = entry.outcome
     if not isinstance(outcome, Returned | FunctionFailed) or prefix_of(entry.key) != RunFunction.prefix:

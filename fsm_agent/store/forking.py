@@ -1,6 +1,6 @@
 """Reads runs as they were, and forks them; see `Runs.at` and `Runs.fork`.
 
-A fork is an independent run with its own name.  It starts with the first entries of another run and continues from
+A fork is an independent run with its own name, which starts with the first entries of another run and continues from
 there.  Its header names that run, and may hold an *edit*: an outcome that a person has added after the common entries.
 """
 
@@ -30,7 +30,7 @@ _UNEDITED = defaults_of(Header)["edit"]  # JSON leaves out this very object
 
 
 def past_of(journals: Journals, run: str, step: int | str | None, factory: ProcessFactory) -> Any:
-    """Return the process of a run as it was after an entry; see `Runs.at`."""
+    """Return a run's process as it was after an entry; see `Runs.at`."""
     loaded = journals.store.load(run, after=None if step is None else 0)
     if step is None:
         return _past(journals, loaded, factory)
@@ -125,10 +125,10 @@ def _store_fork(
 def _create(
     claims: Claims, name: str, agent: str, header: str, common: Sequence[Line], added: Sequence[Entry] = ()
 ) -> tuple[Lease | None, str]:
-    """Create and claim a fork with its entries, in one commit.
+    """Create and claim a fork with its entries in one commit.
 
     Returns:
-        The lease and the digest of the last entry.  The lease is None if the fork already exists.
+        The lease, or None if the fork already exists, and the digest of the last entry.
     """
     chain = Chain(header, claims.journals.key)
     lines = chain.written([*[_renamed(entry, name) for entry in common], *added], FIRST_FENCE)
@@ -136,7 +136,7 @@ def _create(
 
 
 def _renamed(line: Line, name: str) -> Entry:
-    """Return an entry for the copy of a run.  The run's name, which the first entry holds, is replaced."""
+    """Return an entry for the copy of a run, after replacing the run's name, which the first entry holds."""
     entry = entry_of(line)
     if line.key == Begin.prefix:
         return entry.changed(outcome=to_json(from_json(entry.outcome, Begun).changed(id=name)))

@@ -1,4 +1,4 @@
-"""Reads runs without the code of their agents and flows, and finds where two runs diverge.
+"""Reads runs without needing the code of their agents and flows, and finds where two runs diverge.
 
 For example, list the approvals in a run::
 
@@ -6,8 +6,9 @@ For example, list the approvals in a run::
         if entry.kind in ("approved", "denied", "modified"):
             print(entry.by, entry.key, entry.kind)
 
-A run consists of processes: the run itself, under the path ``""``, and the agents, flows and members inside it, under
-paths such as ``run:2.0`` and ``drafting#1/warmly``.  The journal holds the states that each process went through.
+A run consists of processes: the run itself, which has the path ``""``, and the agents, flows and members inside it,
+which have paths such as ``run:2.0`` and ``drafting#1/warmly``.  The journal holds the states that each process went
+through.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ Kind: TypeAlias = Literal["call", "flow", "members"]
 
 
 class Move(NamedTuple):
-    """A step of one process."""
+    """A step that one process took."""
 
     n: int  # the number of the entry
     path: str  # the path of the process
@@ -64,7 +65,7 @@ class HistoryEntry(NamedTuple):
 
     @property
     def n(self) -> int:
-        """The number of the entry, from 1."""
+        """The number of the entry, counting from 1."""
         return self.line.n
 
     @property
@@ -79,7 +80,7 @@ class HistoryEntry(NamedTuple):
 
     @property
     def by(self) -> str:
-        """The person who posted the outcome.  Empty if it was not posted or the person is unknown."""
+        """The person who posted the outcome, or an empty string if it was not posted or the person is unknown."""
         by = self.data.get("by") if isinstance(self.data, dict) else None
         return self.line.by or (by if isinstance(by, str) else "")
 
@@ -101,7 +102,7 @@ class HistoryEntry(NamedTuple):
 
     @property
     def why(self) -> str:
-        """The message to the model about a refused reply, or the reason if the call failed.  Otherwise empty."""
+        """What the model was told about a refused reply, or why the call failed, or an empty string."""
         return self.line.why
 
     @property
@@ -111,7 +112,7 @@ class HistoryEntry(NamedTuple):
 
     @property
     def undoes_to(self) -> int | None:
-        """For a `RETRIED` entry, the number of the last entry that the retry keeps.  Otherwise None."""
+        """For a `RETRIED` entry, the number of the last entry that the retry keeps; otherwise None."""
         step = self.data.get("step") if self.kind == RETRIED else None
         return step if isinstance(step, int) else None
 
@@ -133,7 +134,7 @@ class ProcessView(NamedTuple):
 
     @property
     def trace(self) -> list[Stepped]:
-        """The steps of the process, which `fsm_agent.diagrams.trace_diagram` can draw."""
+        """The steps that the process took, which `fsm_agent.diagrams.trace_diagram` can draw."""
         return [move.step for move in self.moves]
 
     @property
@@ -182,7 +183,7 @@ class RunHistory(NamedTuple):
         return sum([entry.usage for entry in self.entries], UNUSED)
 
     def table(self, path: str = "") -> FlowTable | None:
-        """Return the table of a flow in the run, or None for other processes and unknown tables."""
+        """Return the table of a flow in the run, or None if the process is not a flow or its table is unknown."""
         process = self.processes[path]
         return self.tables.get(process.name) if process.kind == "flow" else None
 
@@ -210,7 +211,7 @@ class RunHistory(NamedTuple):
         return Moment(n, at_s, going, sum([entry.usage for entry in self.entries[:n]], UNUSED))
 
     def is_over(self, path: str, state: str) -> bool:
-        """Return whether a process is over in this state."""
+        """Return whether a process that is in this state is over."""
         process = self.processes[path]
         if process.kind == "flow":
             table = self.table(path)
@@ -218,7 +219,7 @@ class RunHistory(NamedTuple):
         return state in _FINAL
 
     def _is_over(self, process: ProcessView, taken: Mapping[str, Sequence[Move]]) -> bool:
-        """Return whether a nested process has ended after these steps, or the enclosing process has moved on."""
+        """Return whether, after these steps, a nested process has ended or the enclosing process has moved on."""
         first, last, around = taken[process.path][0], taken[process.path][-1], taken[process.around]
         if self.is_over(process.path, last.step.to) or (around and self.is_over(process.around, around[-1].step.to)):
             return True
@@ -230,10 +231,10 @@ class RunHistory(NamedTuple):
 
 
 def read(runs: Runs, run: str) -> RunHistory:
-    """Return the history of a run.  A damaged run is returned as far as it can be read.
+    """Return a run's history.  If the run is damaged, the history is complete as far as it can be read.
 
     Args:
-        runs: The runs and their store.  If they have a signing key, signatures are verified.
+        runs: The runs in their store.  If they have a signing key, signatures are verified.
         run: The name of the run.
 
     Raises:
@@ -274,7 +275,7 @@ def _tables(header: Header) -> Mapping[str, FlowTable]:
 
 
 def _entries(texts: Sequence[str]) -> tuple[list[HistoryEntry], str]:
-    """Return the entries before the first unreadable one, without their moves, and what is wrong with that entry."""
+    """Return the entries before the first unreadable one, without their moves, and what is wrong with that one."""
     found: list[HistoryEntry] = []
     for n, text in enumerate(texts, 1):
         try:
@@ -292,7 +293,7 @@ def _entries(texts: Sequence[str]) -> tuple[list[HistoryEntry], str]:
 
 
 def _uses(runs: Runs, loaded: Loaded) -> Mapping[str, ContextUse]:
-    """Return what requests showed the model, or nothing if this is unknown or the run is not an agent call."""
+    """Return what was shown to the model in requests, or nothing if this is unknown or the run is not an agent call."""
     try:
         saved = runs.journals.read_snapshot(loaded)
         record = None if saved is None else record_of(saved.document)
@@ -367,7 +368,7 @@ def _own_key(key: str, path: str) -> str:
 
 
 def _moves(taken: Iterable[Move], undone: Mapping[int, int]) -> Iterator[Move]:
-    """Yield the steps of a process with their states.  A `RETRIED` step returns to the state after an earlier entry."""
+    """Yield a process's steps with their states.  A `RETRIED` step leads back to the state after an earlier entry."""
     reached = [(0, _SEEDED)]  # entries that were not undone, with the states after them
     for move in taken:
         source, step = reached[-1][1], move.step
@@ -389,7 +390,7 @@ class Divergence(NamedTuple):
 
 
 def divergence(a: RunHistory, b: RunHistory) -> Divergence:
-    """Return where two runs diverge.  Times, names of runs, fences and digests are ignored."""
+    """Return where two runs diverge, ignoring times, names of runs, fences and digests."""
     beginning = _list_differences("", _beginning(a), _beginning(b))
     for n, (one, other) in enumerate(zip_longest(a.entries, b.entries), 1):
         if found := _list_differences("", _content(one), _content(other)):
@@ -428,7 +429,7 @@ def _list_differences(where: str, a: Any, b: Any) -> list[Difference]:
 
 
 def as_json(where: Divergence) -> dict[str, Any]:
-    """Return a divergence as data for JSON."""
+    """Return a divergence as JSON data."""
     return {"beginning": _as_json(where.beginning), "n": where.n, "entry": _as_json(where.entry)}
 
 

@@ -1,4 +1,4 @@
-"""Journals in a store: their verification, their snapshots, and the titles of runs."""
+"""Verifies the journals in a store, reads their snapshots, and makes titles for runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TITLE_CHARS = 160
 
 
 class Journals:
-    """The journals of a store, and the key that signs them, if any."""
+    """The journals in a store, and the key that signs them, if any."""
 
     def __init__(self, store: Store, signing_key: str | bytes | None = None) -> None:
         self.store = store
@@ -31,7 +31,7 @@ class Journals:
             raise KeyMissing(loaded.run.id)
 
     def verdict(self, loaded: Loaded) -> tuple[str, bool]:
-        """Verify the digests of a journal.  Return the result in words, and whether the journal is sound."""
+        """Verify a journal's digests, and return `(result, is_sound)`, where ``result`` is in words."""
         if self.key is None and loaded.lines and is_signed(loaded.lines[0]):
             return "signed, and no signing key was given, so nothing was verified", True
         chain = Chain(loaded.header, self.key)
@@ -75,7 +75,7 @@ class Journals:
             raise JournalError(f"the snapshot of the run is damaged or forged: {error}") from error
 
     def chain_after(self, loaded: Loaded, saved: Saved | None) -> Chain:
-        """Return the chain of digests up to the last entry of a run that was loaded from its snapshot."""
+        """Return the chain of digests up to the last entry, for a run that was loaded from its snapshot."""
         n = 0 if loaded.snapshot is None else loaded.snapshot[0]
         chain = Chain(loaded.header, self.key, n, None if saved is None else saved.digest)
         for line in loaded.lines:
@@ -98,13 +98,13 @@ class _Seed(msgspec.Struct):
 
 
 class _Began(msgspec.Struct):
-    """The parts of a header that a title is made from."""
+    """The parts of a header from which a run's title is made."""
 
     seed: _Seed
 
 
 def title_of(header: str) -> str:
-    """Return a title for a run, from the last message and the data of its task, or "" if these cannot be read."""
+    """Return a title for a run, taken from the last message and the data in its task, or "" if they cannot be read."""
     try:
         seed = decoder_of(_Began).decode(header).seed
         texts = ["".join([part.text for part in one.parts]) for one in seed.dialog[-1:] if one.role != "system"]

@@ -1,12 +1,12 @@
-"""Renews a driver's leases while it lives, and ends them early if its OS process is dead.
+"""Renews a driver's leases while it is alive, and ends them early if its OS process is dead.
 
 One thread in each OS process renews the leases and fetches signals.
 
 File locks tell other stores on the same machine that a holder's OS process is dead, before its leases expire.  Each
-store that holds leases is an *instance*.  It has a file in a folder next to the database, and keeps that file locked
-while it lives.  The system frees the lock when the OS process dies, so a file that can be locked belongs to a dead
-instance.  If a file is missing or cannot be read, the leases expire normally.  They always do on Windows, which has no
-such locks.
+store that holds leases is an *instance*, which has a file in a folder next to the database and keeps that file locked
+while it is alive.  The system frees the lock when the OS process dies, so a file that can be locked belongs to a dead
+instance.  If a file is missing or cannot be read, the leases expire normally, as they always do on Windows, which has
+no such locks.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ class Holder(Protocol):
     lease_s: float
 
     def fetch(self) -> None:
-        """Load the pending signals of the run."""
+        """Load the run's pending signals."""
 
     def note_renewal(self, result: int | LeaseLost) -> None:
-        """Note the result of `Store.renew_all` for the lease."""
+        """Act on what `Store.renew_all` returned for the lease."""
 
     def leave_to_parent(self) -> None:
-        """Stop writing, because this is a forked process and the parent drives the run."""
+        """Stop writing, because this OS process is a fork and its parent drives the run."""
 
 
 class LeaseRenewer:
-    """Renews each lease when a third of its time has passed, and fetches signals every second.
+    """Renews each lease once a third of its time has passed, and fetches signals every second.
 
-    The thread starts with the first lease, and ends after a while without leases.  Leases of one store that are due at
-    about the same time are renewed together, and one query finds the runs with signals.  So a thousand runs cost little
+    The thread starts with the first lease, and ends after a while without leases.  A store's leases that are due at
+    about the same time are renewed together, and one query finds the runs with signals, so a thousand runs cost little
     more than one.
     """
 
@@ -92,7 +92,7 @@ class LeaseRenewer:
                     recorder.fetch()
 
     def forget(self) -> None:
-        """Start over in a forked process, which has no threads and no leases."""
+        """Start afresh in a forked process, which has no threads and no leases."""
         recorders = list(self._renewals)
         self.__init__()  # type: ignore[misc]
         for recorder in recorders:
@@ -124,7 +124,7 @@ class LeaseRenewer:
                 idle = 0
 
     def _wait(self, until_s: float) -> None:
-        """Wait until ``until_s`` or the earliest renewal, including renewals of leases added meanwhile."""
+        """Wait until ``until_s`` or the earliest renewal, including renewals of leases that are added meanwhile."""
         with self._changed:
             while True:
                 self._beats_at_s = min([until_s, *self._renewals.values()])
@@ -140,7 +140,7 @@ class LeaseRenewer:
             return self._thread is None
 
     def _renew(self, store: Store, lease_s: float, recorders: list[Holder]) -> list[Holder]:
-        """Renew the leases that are due now or soon.  Return the recorders whose leases are not due yet."""
+        """Renew the leases that are due now or soon, and return the recorders whose leases are not due yet."""
         now_s = time.monotonic()
         at_s = {recorder: self._renewals.get(recorder, math.inf) for recorder in recorders}
         if now_s < min(at_s.values()):
@@ -227,7 +227,7 @@ class LeaseLocks:
     def end(self, is_used: Callable[[str], bool]) -> None:
         """Unlock this instance.
 
-        The file stays while the instance has leases, so that others can tell that the instance is dead.
+        The file is kept while the instance has leases, so that others can tell that the instance is dead.
         """
         with self._lock:
             if self._instance and not is_used(self._instance):
@@ -235,7 +235,7 @@ class LeaseLocks:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close the file.  If a fork shares it, the other OS process keeps the lock."""
+        """Close the file.  If another OS process shares it because of a fork, that process keeps the lock."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor, self._instance = -1, UNKNOWN

@@ -1,12 +1,12 @@
-"""Pages of runs, and news of runs that others drive.
+"""Makes pages of runs, and waits for news about runs that others drive.
 
 A *group* consists of the runs of one agent that share a state and the kinds of their open questions.  Even many runs
-form few groups, and a store finds the runs of each group in the order of their last change.  So a page is a merge of
+form few groups, and a store finds the runs in each group in the order of their last change, so a page is merged from
 groups.
 
-One thread of the OS process watches runs for all waiting callers.  It looks when the store says that a run was given
-back.  Stores do not report new entries, so the thread also looks often at first, and later every `LOOK_S` seconds.
-After each look it pauses for as long as the look took.
+One thread in the OS process watches runs for all waiting callers.  It looks at them when the store says that a run was
+released.  Because stores do not report new entries, it also looks often at first, and later every `LOOK_S` seconds.
+After each look, it pauses for as long as the look took.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RunQuery(NamedTuple):
 
     @property
     def looked(self) -> int:
-        """The number of runs of the wanted groups that a page looks at."""
+        """How many runs in the wanted groups are looked at for a page."""
         return LOOKED if self.which.get("text") and not self.is_narrow else ALL
 
     def takes_group(self, group: Group) -> bool:
@@ -76,7 +76,7 @@ class RunQuery(NamedTuple):
 
     @property
     def times(self) -> tuple[float, float]:
-        """The range in which the time of the last change must lie.  The end is exclusive."""
+        """The earliest time for a run's last change and, exclusively, the latest."""
         after_s, before_s = self.which.get("changed_after"), self.which.get("changed_before")
         return -math.inf if after_s is None else after_s, math.inf if before_s is None else before_s
 
@@ -94,12 +94,12 @@ class RunQuery(NamedTuple):
 
     @property
     def is_narrow(self) -> bool:
-        """True if the filter has a name or a service, which few runs match."""
+        """Whether the filter has a name or a service, which few runs match."""
         return bool(self.which.get("prefix") or self.which.get("service"))
 
 
 def parse_query(after: str | None, limit: int, which: RunFilter) -> RunQuery:
-    """Check the arguments of `Store.list` and return them as a query."""
+    """Check the arguments to `Store.list` and return them as a query."""
     for name, value in which.items():
         if name not in RunFilter.__optional_keys__:
             raise UsageError(f"unknown filter {name!r} of runs{hint(name, RunFilter.__optional_keys__)}")
@@ -114,12 +114,12 @@ def parse_query(after: str | None, limit: int, which: RunFilter) -> RunQuery:
 
 
 def is_undriven(run: Run, now_s: float) -> bool:
-    """Return whether a run is due and has no driver."""
+    """Return whether a run is due but has no driver."""
     return not run.is_ended and run.holder is None and run.due_s is not None and run.due_s <= now_s
 
 
 def each_listed(store: Store, *, at_a_time: int = 100, **which: Unpack[RunFilter]) -> Iterator[Run]:
-    """Yield every run that `Store.list` finds, the most recently changed first.  Pages are read as needed."""
+    """Yield every run that `Store.list` finds, the most recently changed first, reading pages as they are needed."""
     page = store.list(limit=at_a_time, **which)
     yield from page
     while page.next is not None:  # with a text, a page may be empty although there is a next one
@@ -157,7 +157,7 @@ def _place_in(after: str | None) -> Place:
 
 
 class Watch(NamedTuple):
-    """A run, and the news that a caller waits for."""
+    """A run that a caller watches, and the news that the caller waits for."""
 
     run: str
     is_news: Callable[[Any], bool]
@@ -165,7 +165,7 @@ class Watch(NamedTuple):
 
 
 class RunWatcher:
-    """Watches runs for all waiting callers.  Thread-safe, also in a forked process."""
+    """Watches runs for all waiting callers.  It is thread-safe, even in a forked process."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -179,12 +179,12 @@ class RunWatcher:
         self._thread: threading.Thread | None = None
 
     def watch(self, run: str, is_news: Callable[[Any], bool]) -> Future[Any]:
-        """Return a future that is done once there is news of a run, or the store fails.  Cancel it to stop waiting.
+        """Return a future that is done once there is news about a run or the store fails.  Cancel it to stop waiting.
 
         Args:
-            run: The name of the run.  If empty, the run that was changed last.
-            is_news: Called with the stored run, or with None if no run exists.  Returns whether this is the awaited
-                news.
+            run: The name of the run, or an empty string for the run that was changed last.
+            is_news: A function that gets the stored run, or None if no run exists, and returns whether this is the
+                awaited news.
         """
         if self._process != os.getpid():  # a fork has none of its parent's threads
             self._reset()
@@ -222,7 +222,7 @@ class RunWatcher:
             return seen
 
     def _look(self, watches: Sequence[Watch]) -> bool:
-        """Look at each run once and report its news to the callers.  Return whether there was any news."""
+        """Look at each run once, tell its callers about news, and return whether there was any."""
         has_news = False
         found: dict[str, Any] = {}
         for watch in watches:
@@ -242,7 +242,7 @@ class RunWatcher:
 
 
 def watched_run(store: Store, run: str) -> Run | None:
-    """Return a run by name.  Without a name, return the run that was changed last, or None if there are no runs."""
+    """Return the run with this name or, if it is empty, the run that was changed last, or None if there is none."""
     return store.get(run) if run else next(iter(store.list(limit=1)), None)
 
 

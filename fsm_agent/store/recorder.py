@@ -1,7 +1,7 @@
-"""Records a run in a store while a driver drives it: its journal, its lease and its signals.
+"""Records a run in a store while a driver drives it, and looks after its journal, its lease and its signals.
 
-A batch that the store has not acknowledged is sent again unchanged, because it may have been written.  The store
-recognizes a repeated batch.
+A batch that the store has not acknowledged is sent again unchanged.  If it had been written after all, the store
+recognizes it.
 """
 
 from __future__ import annotations
@@ -87,20 +87,20 @@ class _Batch(NamedTuple):
 
 
 class _Kind(msgspec.Struct):
-    """The part of an outcome that names its kind."""
+    """The part of an outcome that says what kind it is."""
 
     kind: str = ""
     is_error: bool = False
 
 
 class StoreRecorder:
-    """Records a run from one claim until the run is given back or lost.
+    """Records a run from a claim until the run is released or lost.
 
     Args:
         store: The store.
         lease: The lease of the claim.
-        process: The process, with a journal that continues the journal of the run.
-        save: Returns a document from which the process can be made again.
+        process: The process, with a journal that continues the run's journal.
+        save: A function that returns a document from which the process can be made again.
         signals: The pending signals of the run.
         lease_s: See `Runs`.
         patience_s: See `Runs`.
@@ -109,7 +109,8 @@ class StoreRecorder:
         fingerprint: The fingerprint of the code, if the run began under other code.
         ahead_s: How far the store's clock is ahead of the driver's, in seconds.
         waits: The questions that were open when the run was claimed.
-        create: Creates and claims the run with its first entries, in the first write.  None if the run is in the store.
+        create: A function for the first write, which creates and claims the run with its first entries.  None if the
+            run is already in the store.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ class StoreRecorder:
         self._creating = threading.Lock()
         self._is_urgent = create is not None  # the next write cannot wait for more entries
         self._is_stopped: bool | None = None  # None while the driver drives the run
-        self._is_back = False  # the run was given back
+        self._is_back = False  # the run was released
         self._late: set[str] = set()  # keys of functions whose outcomes will be posted when they return
         self._is_reported = False  # the driver was told that the run is lost
         self._to_ask: Sequence[Question] | None = None  # questions to ask after the next write
@@ -233,7 +234,7 @@ class StoreRecorder:
             _log.warning("run %s: the signal of %s was refused: %s", self.run, post.by or "an unknown author", error)
 
     def _must_stay(self, post: PostedOutcome) -> bool:
-        """Return whether a refused signal stays, because it is an approval that only other code can act on."""
+        """Return whether a refused signal must stay because it is an approval that only other code can act on."""
         try:
             outcome = self._process.decode(post.key, post.document)
         except UsageError:
@@ -301,7 +302,7 @@ class StoreRecorder:
         return None if follow_up is None else ThreadTask(follow_up).start().future
 
     def _complete(self, batch: _Batch, result: Callable[[], int]) -> Callable[[], None] | None:
-        """Note the result of a write.  Return the blocking function that must be called next, or None."""
+        """Process the result of a write, and return the blocking function that must be called next, or None."""
         try:
             left = result()
         except LeaseLost as error:
@@ -327,7 +328,7 @@ class StoreRecorder:
         return batch.suspension is None and time.monotonic() - self._sent_at_s > self.lease_s
 
     def _release_inside(self) -> None:
-        """Make the nested runs due, now that this run has ended.  They ask what it asked on their behalf."""
+        """Make the nested runs due, because this run has ended and no longer asks questions on their behalf."""
         for run in self._inside:
             try:
                 row = self.store.get(run)
@@ -340,7 +341,7 @@ class StoreRecorder:
                 _log.warning("run %s has ended, but its nested run %s could not be made due: %s", self.run, run, error)
 
     def _ask_now(self) -> None:
-        """Ask the questions that people may answer while the run goes on.  Fetch answers that are already there."""
+        """Ask the questions that people may answer while the run goes on, and fetch answers that are already there."""
         if self._to_ask is not None and not self._is_back:
             try:
                 self.store.ask(self.lease, self._to_ask)
@@ -373,10 +374,10 @@ class StoreRecorder:
         return _Batch(self._n, lines, chain.digest, suspension, tuple(self._took), snapshot)
 
     def _by_the_clock_of_the_store(self, suspension: Suspension) -> Suspension:
-        """Return a suspension that lets the store wait as long as this driver would.
+        """Return a suspension with which the store waits as long as this driver would.
 
-        A store whose clock is ahead finds the run due too early.  If the run kept this due time, it would be claimed
-        and given back in a busy loop.
+        A store whose clock is ahead would find the run due too early, and the run would be claimed and released in a
+        busy loop.
         """
         is_as_it_was = self._chain.n == self.lease.n and not self._took
         if suspension.due_s and suspension.due_s <= self.lease.since_s and is_as_it_was:
@@ -433,7 +434,7 @@ class StoreRecorder:
         self._receive(self.store.load(self.run, after=self._n).signals)
 
     def offer(self, post: PostedOutcome) -> None:
-        """Give the driver an outcome that was posted to the enclosing run.  That run removes the signal."""
+        """Pass on to the driver an outcome that was posted to the enclosing run, which removes the signal itself."""
         self._seen.add(post.id)
         self.signals.append(post)
 
@@ -458,17 +459,17 @@ class StoreRecorder:
     # The lease
 
     def note_renewal(self, result: int | LeaseLost) -> None:
-        """Note the result of `Store.renew_all` for the lease."""
+        """Act on what `Store.renew_all` returned for the lease."""
         if not isinstance(result, LeaseLost):
             if result:
                 self.fetch()
             return
-        # If a batch that gives the lease back is on its way, the lease is gone because of it, and the run is not lost.
+        # If a batch that releases the lease is on its way, the lease is gone because of it, and the run is not lost.
         if (batch := self._batch) is None or batch.suspension is None:
             self.lose(result)
 
     def lose(self, error: LeaseLost) -> None:
-        """Note that another holder has claimed the run, and end the driver.  Later outcomes are posted as signals."""
+        """Stop the driver, because another holder has claimed the run.  Later outcomes are posted as signals."""
         if self.lost is not None or self._is_back:
             return
         self.lost = error
@@ -478,7 +479,7 @@ class StoreRecorder:
             driver.wake()
 
     def leave_to_parent(self) -> None:
-        """Stop writing in a forked process, whose copy of the driver would give back the run that the parent drives."""
+        """Stop writing in a forked process, whose copy of the driver would release the run that the parent drives."""
         if self.store.is_volatile:  # the forked process has its own copy of the store
             return
         self._lock = threading.RLock()  # another thread of the parent may have held it
@@ -536,7 +537,7 @@ def is_end_request(signal: Signal) -> bool:
 
 
 def _read(signal: Signal) -> tuple[Posted, bool]:
-    """Return the body of a signal, and whether it ends the process.  Raise one of `_UNREADABLE` if it is malformed."""
+    """Return a signal's body and whether it ends the process, or raise one of `_UNREADABLE` if it is malformed."""
     posted: Posted = decoder_of(Posted).decode(signal.body)
     is_own = not posted.key.rpartition(SEPARATOR)[2]  # for the process itself, not one of its effects
     return posted, _kind(posted.outcome).kind in _ENDING and is_own
@@ -560,7 +561,7 @@ def packed_snapshot(
 
 
 def suspension_of(process: Process, *, is_stopped: bool) -> Suspension:
-    """Return the suspension for a process: when it is due again, and its open questions."""
+    """Return the suspension for a process, which says when it is due again and which questions are open."""
     state = str(process.record.state)
     if not process.effects:
         return Suspension(state=state, is_ended=True, is_failed=process.record.failure is not None)
@@ -572,7 +573,7 @@ def suspension_of(process: Process, *, is_stopped: bool) -> Suspension:
 
 
 def _of_run(question: Question, run: str) -> Question:
-    """Add to a function's question the name of the run that it began, for people and for `runs_inside`."""
+    """Add the name of the run that a function began to its question, for people and for `runs_inside`."""
     about = from_json(question.about or "{}", Any)
     return question.changed(about=to_json({**about, "run": run})) if isinstance(about, dict) else question
 
@@ -589,7 +590,7 @@ def runs_inside(questions: Iterable[Question]) -> set[str]:
 
 
 def count_to_keep(entries: Sequence[tuple[str, str]]) -> int | None:
-    """Return the number of entries to keep when a failed run continues, or None if the last entry is not a failure.
+    """Return how many entries to keep when a failed run continues, or None if the last entry is not a failure.
 
     A failed request to a model is made again from its first attempt.
 
@@ -614,6 +615,6 @@ def _kind(outcome: str | msgspec.Raw) -> _Kind:
 
 
 def _is_attempt(entry: tuple[str, str], key: str) -> bool:
-    """Return whether an entry is an earlier attempt at the request with this key, or a pause between two attempts."""
+    """Return whether an entry is an earlier attempt to make the request with this key, or a pause between attempts."""
     is_same = entry[0].rpartition(SEPARATOR)[0] == key.rpartition(SEPARATOR)[0]
     return is_same and _kind(entry[1]).kind in _OF_REQUEST

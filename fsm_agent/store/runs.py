@@ -1,9 +1,9 @@
 """Runs: processes whose journals are kept in a store.
 
-`Runs` adds keys, redaction and leases to a store.  Its `Journals` read the journals, and its `Claims` decide who drives
-a run.
+`Runs` adds signing keys, redaction and leases to a store.  Its `Journals` reads the journals, and its `Claims` decides
+who drives a run.
 
-A retry undoes the failure and nothing else.  A run cannot be retried if its last entry is a success that led its flow
+A retry undoes the failure and nothing else, so a run cannot be retried if its last entry is a success that led its flow
 to a failure.  The journal keeps the undone entries and says who retried the run.
 """
 
@@ -45,17 +45,17 @@ RETRIED_STATE = "Retried"  # the state of a run not driven since its retry, if i
 
 
 class Runs:
-    """The runs of agents, in a store.
+    """The runs of agents and flows in a store.
 
     Args:
         store: A `Store`, the path of an SQLite file, or a ``postgresql://`` URL.
         signing_key: A key of 32 bytes or more that signs journals and snapshots, so that they cannot be forged without
             it.
-        redact: A pure function that is applied to each outcome before it is used.  It returns an outcome of the same
-            kind.  Whatever it removes reaches neither the store nor the model.
-        lease_s: How long a lease lasts, in seconds.  A live holder renews it.
-        patience_s: The longest wait, in seconds, during which a driver keeps the run, for example before it repeats a
-            request.  Before a longer wait, it gives the run back.  None for no limit.
+        redact: A pure function that is applied to each outcome before it is used, and returns an outcome of the same
+            kind.  What it removes reaches neither the store nor the model.
+        lease_s: How long a lease lasts, in seconds.  A holder renews it while it is alive.
+        patience_s: How long a driver keeps a run that waits, in seconds, for example before it repeats a request.  If
+            the wait is going to be longer, the driver releases the run.  None means no limit.
         read_only: Whether to open the store for reading only.  The store must already exist, and each write raises
             `ReadOnly`.
 
@@ -85,7 +85,7 @@ class Runs:
     # Reading
 
     def look_at(self, run: str, factory: ProcessFactory) -> Any:
-        """Return the process of a run as it is in the store, without claiming the run.
+        """Return a run's process as it is in the store, without claiming the run.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -95,7 +95,7 @@ class Runs:
         return replay_run(self.journals, self.store.load(run, after=None), factory)
 
     def replay(self, run: str, factory: ProcessFactory) -> Any:
-        """Replay and verify the whole journal of a run.  Return its process, without claiming the run.
+        """Replay and verify a run's whole journal, and return its process without claiming the run.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -106,15 +106,15 @@ class Runs:
         return replay_run(self.journals, loaded.changed(snapshot=None), factory)
 
     def at(self, run: str, step: int | str | None, factory: ProcessFactory) -> Any:
-        """Return the process of a run as it was after an entry, for reading.  It takes no steps.
+        """Return a run's process as it was after an entry.  It can be read but takes no steps.
 
-        The run is not claimed, so another holder may drive it meanwhile.
+        The run is not claimed, so another holder may be driving it.
 
         Args:
             run: The name of the run.
-            step: The number of the entry, or 0 for the run before its first entry.  If steps have names, the name of
-                the step to which the entry led is also accepted.  None means the run as it is stored; a store in memory
-                may lag behind until the run rests.
+            step: The number of the entry, or 0 for the run before its first entry; or, if steps have names, the name of
+                the step to which the entry led; or None for the run as it is stored.  A store in memory may lag behind
+                until the run rests.
             factory: How the process is made.
 
         Raises:
@@ -137,9 +137,9 @@ class Runs:
     ) -> str:
         """Make a run that continues from an entry of another run, and return its name.
 
-        With a factory, the fork waits for what the run waited for after that entry: an answer or a time.  Without a
-        factory, the entries are copied unchanged, and the fork is due only once it is resumed.  Making the same fork
-        again changes nothing.
+        With a factory, the fork waits for whatever the run waited for after that entry, such as an answer or a time.
+        Without a factory, the entries are copied unchanged, and the fork is due only once it is resumed.  Making the
+        same fork again changes nothing.
 
         Args:
             run: The name of the run.
@@ -147,8 +147,8 @@ class Runs:
             name: The name of the fork, or None for a new name.
             factory: How the process is made, or None to fork without the code of the agent.
             by: The person who forks the run; shown to people.
-            edit: An outcome to add after the common entries, as JSON without a time.  Empty for no outcome.  It needs a
-                factory.
+            edit: An outcome to add after the common entries, as JSON without a time, or an empty string for none.  An
+                outcome needs a factory.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -175,18 +175,18 @@ class Runs:
         """Post answers to open questions, by key.
 
         The key ``""`` is for outcomes that answer no question, such as `Cancelled`.  A key like ``inbox:review``
-        belongs to a state of a flow that accepts answers before it asks.  Only the driver checks such an answer, since
-        there is no question yet.  Other answers must fit the schemas of their questions.
+        belongs to a state of a flow that accepts answers before it asks.  Such an answer is checked only by the driver,
+        since there is no question yet.  Other answers must fit their questions' schemas.
 
         Args:
             run: The name of the run.
             answers: Outcomes by the keys of the questions.
             by: The person who answers; shown to people.
-            at_s: The Unix time for answers without a time, or None for now.
+            at_s: The Unix time for answers that have no time, or None for now.
             typed: Keys of answers that are not checked against their schemas, because their states' types have encoded
                 them.
-            signal_id: An id for a single answer, such as the id of a payment.  Empty for no id.  Posting the answer
-                again under this id changes nothing, even after the run has ended.
+            signal_id: An id for a single answer, such as a payment's id, or an empty string.  Posting the answer again
+                under this id changes nothing, even after the run has ended.
             content: The text to compare when an answer is repeated; by default, its key and its outcome.
 
         Raises:
@@ -223,7 +223,7 @@ class Runs:
         RENEWER.ring(run)
 
     def is_posted(self, run: str, signal_id: str, content: str) -> bool:
-        """Return whether a signal with this id was posted to the run, even if it is used up.
+        """Return whether a signal with this id was posted to the run, even if it has been used up.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -233,7 +233,7 @@ class Runs:
         return checks.is_repeated_signal(run, signal_id, self.store.signalled(run, signal_id), _digest(content))
 
     def cancel(self, run: str, reason: str = "", *, by: str = "") -> None:
-        """Post a cancellation.  The current or next driver of the run ends it.
+        """Post a cancellation, which makes the run's current or next driver end the run.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -254,7 +254,7 @@ class Runs:
 
         Deadlines and the times of states start again, and no state fails because its ``until`` has passed.
         Cancellations that the failed run has not read are dropped.  The journal keeps the undone entries and says who
-        retried the run.  The run is due at once.  The code of the agent is not needed.
+        retried the run.  The run is due at once.  The agent's code is not needed.
 
         Args:
             run: The name of the run.
@@ -287,10 +287,10 @@ class Runs:
         return step
 
     def requeue(self, run: str, *, by: str = "") -> bool:
-        """Make a resting or stuck run due now.  Return False if it was due already.
+        """Make a resting or stuck run due now, and return whether it was not due already.
 
-        A stuck run is tried again.  If the run waits for a person or a time, the next driver only looks at it and gives
-        it back.
+        A stuck run is tried again.  If the run waits for a person or a time, the next driver only looks at it and then
+        releases it.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -312,7 +312,7 @@ class Runs:
         return True
 
     def _end_before_start(self, run: str) -> None:
-        """Make a run due before its start, so that a driver ends it.  The signal alone does not make it due."""
+        """Make a run due before its start so that a driver ends it, because the signal alone does not make it due."""
         row = self.store.get(run)
         if row.n == 0 and row.due_s != 0.0 and not row.is_ended:
             with suppress(LeaseLost, RunBusy, RunUnknown):  # it has a driver, or is gone
@@ -320,7 +320,7 @@ class Runs:
                 self.claims.give_back(lease, self.store.load(run, after=lease.n))
 
     def only_question(self, run: str) -> str:
-        """Return the key of the only open question of a run.
+        """Return the key of a run's only open question.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -341,10 +341,10 @@ class Runs:
     # Maintenance
 
     def health(self) -> RunsHealth:
-        """Count the runs that are due, held, stuck or waiting for an answer.
+        """Count the runs that are due, are held, are stuck or wait for an answer.
 
         The result also says how long the oldest due run has waited.  If a run has been due for a long time, there is
-        probably no running worker with its agent.
+        probably no worker running that has its agent.
 
         Raises:
             StoreError: If the store failed.
@@ -361,7 +361,7 @@ class Runs:
     ) -> list[Run]:
         """Delete ended runs, the oldest first, and return them.
 
-        Runs that have not ended stay, and so do runs that are needed to read a conversation.
+        Runs that have not ended are kept, as are runs that are needed to read a conversation.
 
         Args:
             max_age_s: Delete runs that ended more than this many seconds ago.
@@ -392,7 +392,7 @@ class Runs:
         return self._needed_by(self.store.get(run), partial(needed_runs, self.journals))
 
     def _needed_by(self, run: Run, needed: Callable[[str], set[str]]) -> str:
-        """See `needed_by`.  ``needed`` returns the names of the runs that are needed to read a conversation."""
+        """See `needed_by`.  ``needed`` is a function that returns the names of the runs that a conversation needs."""
         try:
             name = header_of(self.store.load(run.id, after=run.n).header).conversation
         except (RunUnknown, JournalError):
@@ -400,7 +400,7 @@ class Runs:
         return name if name and run.id in needed(name) else ""
 
     def export(self, run: str, redact: Callable[[Outcome], Outcome] | None = None) -> Iterator[str]:
-        """Yield the stored journal of a run as lines of JSON: its header, then its entries.
+        """Yield a run's stored journal as lines of JSON, first its header and then its entries.
 
         Args:
             run: The name of the run.
@@ -462,7 +462,7 @@ def _goes_on_from(store: Store, loaded: Loaded, saved: Saved | None) -> tuple[in
 
 
 def _try_delete(store: Store, run: str) -> bool:
-    """Delete a run.  Return False if it is gone, has a holder, or was retried since it was listed."""
+    """Delete a run, or return False if it is gone, has a holder, or was retried since it was listed."""
     try:
         if not store.get(run).is_ended:
             return False
@@ -504,7 +504,7 @@ def _redact_header(header: Header, redact: Callable[[Outcome], Outcome]) -> Head
 def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store:
     """Return a given store, or open the store at a path or a Postgres address.
 
-    No error quotes a URL, which may hold a password.
+    No error quotes a URL, because it may hold a password.
     """
     right = "the path of a file such as 'runs.db', postgresql://host/database, a Store, or Runs"
     if not isinstance(store, str | os.PathLike):

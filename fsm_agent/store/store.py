@@ -1,29 +1,30 @@
-r"""The `Store` protocol: runs with their journals, leases and signals, and the queue of due runs.
+r"""The `Store` protocol, for runs with their journals, leases and signals, and for the queue of due runs.
 
 Rules
 =====
 
 - *Time never decides who may write.*  `Store.append` checks only that the lease is the newest, and that the entries
   follow the last stored entry.  A holder whose lease has expired may continue until another holder claims the run.
-  Leases use the store's clock.  Due times are Unix times.
-- *Only the holder appends.  Everyone else sends signals.*  An answer, a cancellation, an injection or a late outcome is
-  a signal.  Sending a signal needs neither a lease nor the agent's code.  The holder removes a signal in the append
-  that contains its entry.  The first signal under the key of an open question answers it.  Later signals are refused.
+  Leases use the store's clock, and due times are Unix times.
+- *Only the holder appends, and everyone else sends signals.*  An answer, a cancellation, an injection or a late outcome
+  is a signal.  Sending a signal needs neither a lease nor the agent's code.  The holder removes a signal in the append
+  that contains the signal's entry.  The first signal under the key of an open question answers it, and later ones are
+  refused.
 - *The store is the queue.*  A run is due from the time set by its last suspension.  It is due at once if its lease was
-  not given back, or if a pending signal wakes it.  A run whose holder dies is therefore always claimed again.  In the
-  queue, a run that is due at once counts as due since its creation, a signal, its last suspension, or the end of its
-  lease.
-- *Priority comes first.* The due run with the highest priority is claimed first; among equals, the one that has been
-  due longest.  A run with a low priority waits as long as others are due.
+  not released, or if a pending signal wakes it.  A run whose holder dies is therefore always claimed again.  A run that
+  is due at once has its place in the queue by the time at which it became due: its creation, a signal, its last
+  suspension, or the end of its lease.
+- *Priority comes first.*  The due run with the highest priority is claimed first and, among equals, the one that has
+  been due longest.  A run with a low priority waits as long as runs with a higher one are due.
 - *An append may be repeated.*  If a connection breaks during a commit, the caller cannot know whether the commit
   happened.  A superseded holder may not repeat an append, because the new holder has already read the journal.
 
 All methods except `submit` block, and all are thread-safe.  Lines, headers, bodies and names are strings without lone
-surrogates.  A line or a header contains no line break (``"\n"``), and the name of a run is not empty.  Other arguments
-raise `UsageError`, and nothing is written.
+surrogates.  A line or a header contains no line break (``"\n"``), and the name of a run is not empty.  If an argument
+breaks these rules, a `UsageError` is raised and nothing is written.
 
-A lease is the newest if the run has the same fence, holder and claim time.  The claim time matters if a run was deleted
-and created again, because its fences restart at 1.
+A lease is the newest if its fence, holder and claim time are those of the run.  The claim time matters if a run was
+deleted and created again, because its fences then restart at 1.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Lease(Value, frozen=True):
 
 
 class Suspension(Value, frozen=True, kw_only=True):
-    """The state of a run when its holder gives it back.
+    """The state of a run when its holder releases it.
 
     Examples:
         >>> Suspension(state="Completed", is_ended=True).is_failed
@@ -85,7 +86,7 @@ class Suspension(Value, frozen=True, kw_only=True):
 class Start(Value, frozen=True, kw_only=True):
     """When a run without a holder is first due, and its place in the queue.
 
-    Signals do not make the run due earlier.  Claiming the run by name starts it at once.
+    Signals do not make the run due earlier, but claiming the run by name starts it at once.
 
     Examples:
         >>> Start(priority=10).after
@@ -131,7 +132,7 @@ class Signal(Value, frozen=True):
 
 
 class Run(Value, frozen=True, kw_only=True):
-    """What a store knows about a run without reading its journal.
+    """What a store knows about a run without reading the run's journal.
 
     Examples:
         >>> agent = Agent(Script("Hi."), name="desk", store=MemoryStore())
@@ -157,19 +158,19 @@ class Run(Value, frozen=True, kw_only=True):
 
 
 class RunFilter(TypedDict, total=False):
-    """The filter of `Store.list`.  A run must satisfy all given conditions.
+    """The filter for `Store.list`.  A run must satisfy all given conditions.
 
     Attributes:
         agent: The name of the agent.
-        state: The state of the last suspension.
+        state: The run's state at its last suspension.
         ended: Whether the run has ended.
         failed: Whether the run has ended in a failure.
         asked: Whether to return only runs with open questions.
         waiting_for: The kind of an open question, such as ``"approval"``, ``"answer"`` or ``"stuck"``.
-        due_before: The run is due before this Unix time, with or without a holder.
-        changed_before: The last change to the run was before this Unix time.
-        changed_after: The last change to the run was at or after this Unix time.
-        text: Text in the name or the title, ignoring case.
+        due_before: A Unix time before which the run is due, with or without a holder.
+        changed_before: A Unix time before which the run was last changed.
+        changed_after: A Unix time at or after which the run was last changed.
+        text: Text that occurs in the name or the title, ignoring case.
         prefix: The beginning of the name.
         service: The name of the service, as in `Start`.
     """
@@ -189,10 +190,10 @@ class RunFilter(TypedDict, total=False):
 
 
 class Page(list[Run]):
-    """A page of runs, with the position of the next page.
+    """A page of runs, with the position at which the next page begins.
 
     Attributes:
-        next: The argument ``after`` of `Store.list` for the next page, or None on the last page.
+        next: The ``after`` argument to `Store.list` for the next page, or None on the last page.
 
     Examples:
         >>> page = MemoryStore().list(limit=10)
@@ -229,8 +230,8 @@ class RunsHealth(Value, frozen=True, kw_only=True):
         due: Number of runs that are due and have no holder.
         oldest_due_s: How long the oldest due run has waited, in seconds, or 0.0 if no run is due.
         held: Number of runs with a holder.
-        asked: Number of runs with open questions, as `Store.list` finds them with ``asked=True``.
-        stuck: Number of the ``asked`` runs that the code of their workers could not drive.
+        asked: Number of runs with open questions, which `Store.list` finds with ``asked=True``.
+        stuck: Number of those ``asked`` runs that their workers' code could not drive.
 
     Examples:
         >>> MemoryStore().health().due
@@ -267,8 +268,8 @@ class Store(Protocol):
     """A place where runs are kept.
 
     Attributes:
-        is_volatile: Whether runs are lost when the OS process ends.  The methods of a volatile store never wait for a
-            disk or a server.
+        is_volatile: Whether runs are lost when the OS process ends.  A volatile store's methods never wait for a disk
+            or a server.
 
     Examples:
         >>> store: Store = MemoryStore()
@@ -291,26 +292,27 @@ class Store(Protocol):
         lines: Sequence[str] = (),
         start: Start | None = None,
     ) -> Lease | bool:
-        """Create a run.  With a holder, claim it in the same commit, before a worker can.
+        """Create a run and, if there is a holder, claim it in the same commit, before a worker can.
 
-        The run is on disk when this returns.  A lease without entries may reach the disk later, with its first entry.
+        The run is on disk when this method returns.  A lease without entries may reach the disk later, with the first
+        entry.
 
         Args:
             run: The name of the run, which must not be empty.
             header: The first line of its journal.
-            agent: The name of the agent that can drive it; see `claim`.
+            agent: The name of the agent that can drive the run; see `claim`.
             title: A few words about the run, for people.
-            follows: The head of a conversation, as the caller has read it.  The run becomes the next head in the same
+            follows: The head of a conversation, as read by the caller.  The run becomes the next head in the same
                 commit.
             holder: The name of the holder of the new run, or None for no holder.
             for_s: How long the lease lasts, in seconds.
             lines: The first entries, written in the same commit.  They need a holder.
-            start: When the run is due, and its priority; None means at once, with priority 0.  Not allowed with a
-                holder.
+            start: When the run is due, and its priority, or None for at once and priority 0.  It must be None if there
+                is a holder.
 
         Returns:
-            The lease, or True if there is no holder.  False if the run already exists with the same header; nothing was
-            changed then.
+            The lease, or True if there is no holder, or False if the run already exists with the same header, in which
+            case nothing has changed.
 
         Raises:
             RunExists: If the run exists with another header.
@@ -328,19 +330,19 @@ class Store(Protocol):
         now_s: float | None = None,
         fingerprints: Sequence[str] | None = None,
     ) -> Lease | None:
-        """Take the lease of a run.  Each claim raises the run's fence, even a claim by the same holder.
+        """Take the lease on a run.  Each claim raises the run's fence, even a claim by the same holder.
 
-        A run that has ended is never due, so it can only be claimed by name.
+        A run that has ended is never due, so it can be claimed only by name.
 
         Args:
             holder: The name of the holder.
             for_s: How long the lease lasts, in seconds; a finite number.
-            run: The name of the run.  With None, a due run without a holder is claimed: the one with the highest
-                priority, or among equals, the one that has been due longest.
-            agents: With ``run=None``, only runs of these agents are claimed.  Empty for all agents.
+            run: The name of the run, or None to claim the due run without a holder that has the highest priority and,
+                among equals, has been due longest.
+            agents: With ``run=None``, the agents whose runs may be claimed; empty for all agents.
             now_s: The Unix time at which runs must be due, or None for now.
-            fingerprints: With ``run=None``, only runs begun by code with one of these fingerprints (in their headers)
-                are claimed.  None for any code.
+            fingerprints: With ``run=None``, the fingerprints of which a run must have one in its header to be claimed;
+                None for any.
 
         Returns:
             The lease, or None if ``run`` is None and no run is due.
@@ -355,7 +357,7 @@ class Store(Protocol):
 
         Returns:
             For each lease, in order: the number of pending signals, or a `LeaseLost` if the lease was superseded by
-            another claim or given back, or the run was deleted.
+            another claim or released, or the run was deleted.
         """
 
     def pending_signals(self, names: Sequence[str]) -> Collection[str]:
@@ -371,32 +373,33 @@ class Store(Protocol):
         took: Sequence[int] = (),
         snapshot: bytes | None = None,
     ) -> int:
-        """Add entries after the first ``n``, all or nothing.  They are on disk when this returns.
+        """Add either all or none of the entries after the first ``n``.  They are on disk when this method returns.
 
-        Without a suspension, the lease and the questions stay.  A suspension gives the lease back in the same commit,
-        and its questions replace the open questions.  A question whose key is already open stays unchanged, answered or
-        not.  Once an answer is used up, in this append or before, its question can be asked again.
+        Without a suspension, the lease and the questions stay as they are.  A suspension releases the lease in the same
+        commit, and its questions replace the open questions.  A question whose key is already open stays unchanged,
+        whether it is answered or not.  Once an answer is used up, in this append or before, its question can be asked
+        again.
 
         A run with pending signals is due regardless of the suspension, unless it has ended or waits for other signals.
         A run that has ended is never due.  Entries reset `Lease.tries`, and so does a suspension, unless it is due at
         once or ``is_in_vain``.
 
-        Repeating an append changes nothing if no other claim came in between.  The repetition must have the same lease,
-        ``n`` and lines, and a suspension if the first append had one.
+        Repeating an append changes nothing if there was no other claim in between.  The repetition must have the same
+        lease, ``n`` and lines, and it must have a suspension if the first append had one.
 
         Args:
             lease: The lease.
-            n: The number of the last entry.
+            n: The number of the last stored entry.
             lines: The new entries; may be empty.
-            suspension: The state in which the run is given back, or None if the holder keeps the run.
-            took: The ids of used-up signals, which are removed.
+            suspension: The state in which the run is released, or None if the holder keeps the run.
+            took: The ids of the signals that are used up and removed.
             snapshot: The compressed record after these entries, which replaces the earlier snapshot.
 
         Returns:
             The number of pending signals.
 
         Raises:
-            LeaseLost: If the lease was superseded or given back, or other entries follow the first ``n``.  Nothing is
+            LeaseLost: If the lease was superseded or released, or other entries follow the first ``n``.  Nothing is
                 written.
         """
 
@@ -410,7 +413,7 @@ class Store(Protocol):
             questions: All open questions.
 
         Raises:
-            LeaseLost: If the lease was superseded or given back.
+            LeaseLost: If the lease was superseded or released.
         """
 
     def submit(
@@ -423,29 +426,29 @@ class Store(Protocol):
         took: Sequence[int] = (),
         snapshot: bytes | None = None,
     ) -> Future[int]:
-        """Append without blocking; see `append`.  Appends from many threads share one commit."""
+        """Append without blocking; see `append`.  Appends from several threads may share one commit."""
 
     def load(self, run: str, *, after: int | None = 0) -> Loaded:
         """Return a run with its entries and pending signals.
 
         Args:
             run: The name of the run.
-            after: Return only entries after this number.  None means the entries after the snapshot.
+            after: The number after which entries are returned, or None for the entries after the snapshot.
 
         Raises:
             RunUnknown: If the run does not exist.
         """
 
     def signal(self, run: str, key: str, body: str, *, by: str = "", signal_id: str = "", content: str = "") -> None:
-        """Add a signal to a run.  A run that the signal wakes becomes due at once.
+        """Add a signal to a run.  If the signal wakes the run, it becomes due at once.
 
         Args:
             run: The name of the run.
-            key: The key of the open question that the signal answers.  Empty if it answers no question.
+            key: The key of the open question that the signal answers, or an empty string if it answers no question.
             body: The text of the signal.
-            by: The person who sends it; shown to people.
+            by: The person who sends the signal; shown to people.
             signal_id: An id for the signal, or an empty string.  A run accepts only one signal with each id.  Sending
-                it again changes nothing and raises none of the errors below.
+                the same signal again changes nothing and raises none of the errors below.
             content: The text to compare when a signal is repeated; by default, the body.
 
         Raises:
@@ -456,14 +459,14 @@ class Store(Protocol):
         """
 
     def signalled(self, run: str, signal_id: str) -> str | None:
-        """Return the content of the signal with this id, even if it is used up, or None if no signal has this id.
+        """Return the content of the signal with this id, even if it is used up, or None if there is no such signal.
 
         Raises:
             RunUnknown: If the run does not exist.
         """
 
     def get(self, run: str) -> Run:
-        """Return what the store knows about a run, without reading its journal or its snapshot.
+        """Return what the store knows about a run without reading its journal or its snapshot.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -472,10 +475,11 @@ class Store(Protocol):
     def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
         """Return a page of runs, the most recently changed first.
 
-        The cost depends on the size of the page, not of the store, with three exceptions.  `RunFilter.prefix` and
-        `RunFilter.service` look at all runs that match them.  `RunFilter.due_before` looks at all runs.
-        `RunFilter.text` looks at a limited number of runs, so a page may be short or empty even if there is a next
-        page.  A run that changes between two pages moves to the front, so the later pages do not include it.
+        The cost depends on the size of the page, not of the store, with three exceptions.  With `RunFilter.prefix` or
+        `RunFilter.service`, all runs that match these conditions are looked at, and with `RunFilter.due_before`, all
+        runs.  With `RunFilter.text`, a limited number of runs is looked at, so a page may be short or empty even if
+        there is a next page.  A run that changes between two pages moves to the front, so the later pages do not
+        include it.
 
         Args:
             after: The `Page.next` of the previous page, or None for the first page.
@@ -484,7 +488,7 @@ class Store(Protocol):
         """
 
     def stats(self) -> builtins.list[RunCount]:
-        """Count the runs by agent, state and kinds of open questions.  This looks at all runs."""
+        """Count the runs by agent, state and kinds of open questions.  All runs are looked at."""
 
     def health(self) -> RunsHealth:
         """Count the runs that are in progress or need attention.
@@ -493,12 +497,12 @@ class Store(Protocol):
         """
 
     def head(self, conversation: str) -> Head:
-        """Return the head of a conversation.  Its version is 0 if the conversation has no runs."""
+        """Return the head of a conversation, which has version 0 if the conversation has no runs."""
 
     def delete(self, run: str) -> None:
-        """Delete a run with its journal, signals and questions.  A conversation keeps its head.
+        """Delete a run with its journal, signals and questions.  A conversation's head stays the same.
 
-        Runs that wait for its end start as if it had ended.
+        Runs that wait for this run to end start as if it had ended.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -506,16 +510,16 @@ class Store(Protocol):
         """
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until a run may be due, for at most ``timeout_s`` seconds.  This may return early for no reason."""
+        """Wait for at most ``timeout_s`` seconds until a run may be due.  This may return early for no reason."""
 
     def wait_for_rest(self, seen: int, timeout_s: float) -> int:
-        """Wait until a run may have been given back, for at most ``timeout_s`` seconds.
+        """Wait for at most ``timeout_s`` seconds until a run may have been released.
 
         This may return early for no reason, and may miss changes by other processes.  A caller that waits for a run
         must also look at it from time to time.
 
         Args:
-            seen: The result of the previous call, so that no change is missed, or -1 to return at once.
+            seen: What the previous call returned, so that no change is missed, or -1 to return at once.
             timeout_s: The longest time to wait, in seconds.
 
         Returns:
@@ -523,8 +527,8 @@ class Store(Protocol):
         """
 
     def close(self) -> None:
-        """Close files and connections, after submitted work is finished.  Safe to repeat.
+        """Finish submitted work, and close files and connections.  Calling this again has no effect.
 
-        Methods that read or write raise a `StoreError` from then on, unless the store is volatile.  Leases of this
-        store expire normally, or at once if other stores can tell that it closed.
+        From then on, methods that read or write raise a `StoreError`, unless the store is volatile.  The store's leases
+        expire normally, or at once if other stores can tell that it was closed.
         """

@@ -1,14 +1,14 @@
-"""Turns: the runs of a conversation, in their order.
+"""Turns: the runs of a conversation, in order.
 
 A turn stores only the messages of its task and the messages that its call added.  Earlier messages are read from
 earlier turns.  If a policy left some of them out, or the caller passed others, the turn stores its earlier messages
-itself, and reading stops there.  So the size of a turn on disk does not depend on the length of the conversation.
+itself, and reading stops there.  Thus a turn's size on disk does not depend on the length of the conversation.
 
 The dialog after a turn:
 
 - A turn with an answer contributes all its messages.
-- A turn that ended without an answer is left out, unless it called functions.  In that case, it contributes its
-  messages, including the results, followed by one that says that it has no answer.
+- A turn that ended without an answer is left out unless it called functions.  In that case, it contributes its
+  messages, including the functions' results, followed by a message that says that there was no answer.
 - A turn that has not ended contributes nothing yet.
 """
 
@@ -32,7 +32,7 @@ UNANSWERED = "(This turn ended without an answer: {reason}.)"
 
 
 class StoredTurn(NamedTuple):
-    """A turn of a conversation, as it is stored."""
+    """A turn of a conversation in its stored form."""
 
     row: Run
     header: Header
@@ -41,17 +41,17 @@ class StoredTurn(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """True if the turn has ended for good.  A failed turn may be retried while it is the newest."""
+        """Whether the turn has ended for good.  A failed turn may be retried while it is the newest."""
         return self.row.is_ended and not self.row.is_failed
 
     @property
     def usage(self) -> Usage:
-        """The tokens of the conversation up to and including this turn."""
+        """The tokens that the conversation has used up to and including this turn."""
         return self.seed.usage if self.record is None else self.seed.usage + self.record.usage
 
 
 def turn_of(journals: Journals, run: str, conversation: str = "") -> StoredTurn:
-    """Return the turn with the name of a run."""
+    """Return the turn whose run has this name."""
     try:
         loaded = journals.store.load(run, after=None)
     except RunUnknown:
@@ -68,7 +68,7 @@ def turn_of(journals: Journals, run: str, conversation: str = "") -> StoredTurn:
 
 
 def head_before(header: Header) -> Head:
-    """Return the head of the conversation before a run."""
+    """Return the conversation's head before a run."""
     return Head(header.conversation, header.turn - 1, header.follows)
 
 
@@ -77,9 +77,9 @@ def dialog_at(journals: Journals, run: str, conversation: str, known: dict[str, 
 
     Args:
         journals: The journals of the runs.
-        run: The name of the run.  If empty, the start of the conversation.
+        run: The name of the run, or an empty string for the start of the conversation.
         conversation: The name of the conversation, for errors.
-        known: A cache with one dialog, keyed by the name of its run.  It is updated with the newest dialog that can no
+        known: A cache for one dialog, keyed by the name of its run, which is updated to the newest dialog that can no
             longer change.
     """
     turns = list[StoredTurn]()
@@ -96,7 +96,7 @@ def dialog_at(journals: Journals, run: str, conversation: str, known: dict[str, 
 
 
 def messages_before(journals: Journals, header: Header) -> Sequence[Message]:
-    """Return the messages of earlier turns that a run does not store itself."""
+    """Return the messages from earlier turns that a run does not store itself."""
     if not header.follows or not seed_of(header).is_continued:
         return ()
     return without_system(dialog_at(journals, header.follows, header.conversation, {}))
@@ -108,7 +108,7 @@ def without_system(dialog: Dialog) -> Sequence[Message]:
 
 
 def turns_back(journals: Journals, conversation: str) -> Iterator[tuple[Run, Header]]:
-    """Yield the runs of a conversation and their headers, the newest first, until one is missing from the store."""
+    """Yield a conversation's runs and their headers, the newest first, until one is missing from the store."""
     run = journals.store.head(conversation).run
     while run:
         try:

@@ -1,7 +1,7 @@
 """The pool of a worker: claims and drives many runs at a time in one event loop.
 
 A stopped worker claims no more runs.  Runs in progress may reach their next step within the time that the worker
-allows.  After that they are interrupted and given back.
+allows.  After that they are interrupted and released.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fsm_agent.workers.health import BEAT_S
 if TYPE_CHECKING:
     from fsm_agent.workers.worker import Worker
 
-LEAVE_S = 5.0  # how long a cancelled task may take to give its run back
+LEAVE_S = 5.0  # how long a cancelled task may take to release its run
 TAKERS = 2  # threads that claim runs and make their processes
 STORE_WAIT = wait_exponential(multiplier=0.1, max=30)  # the pauses before a failed store is tried again
 _log = logging.getLogger("fsm_agent")
@@ -110,7 +110,7 @@ class WorkerPool:
             await _cancel(self._driving)  # they have all begun by now, so they give their runs back
             self._beating.cancel()
             self._worker.heartbeat.end()
-            with suppress(TimeoutError):  # a claim in progress gives its run back
+            with suppress(TimeoutError):  # a claim in progress releases its run
                 await asyncio.wait_for(asyncio.to_thread(self._threads.shutdown), LEAVE_S)
         return self._advanced
 
@@ -159,7 +159,7 @@ class WorkerPool:
     async def _advance(self, claimed: Claimed) -> None:
         try:
             await self._drive(claimed)
-        except Exception as error:  # of the store, while the run was given back
+        except Exception as error:  # of the store, while the run was released
             _log.warning("a run could not be given back; its lease ends by itself: %s", error)
 
     def _end(self, task: asyncio.Task[None]) -> None:

@@ -77,7 +77,7 @@ class Worker:
             During a longer wait, the run rests in the store.
         store_patience_s: How long the store may fail before the worker gives up, in seconds.
         drain_s: How long runs in progress may take to reach their next step once the worker is stopped, in seconds.
-            After that they are interrupted and given back.  None for no limit.
+            After that they are interrupted and released.  None for no limit.
         on_change: What happens to a run if its code has changed since it last rested.  "report" continues with the
             current code, and logs changed prompts.  "rest" first asks a person, as for a stuck run.  "stop" ends the
             worker with the error and leaves the run to others; use it for the first worker of a new version.
@@ -209,7 +209,7 @@ class Worker:
     async def arun(self, *, tasks: int = TASKS, once: bool = False) -> int:
         """Async version of `run`.  Each run takes a task, not a thread, so one OS process can drive a thousand runs.
 
-        Plain functions run in threads, as with `acall`.  If the task of this call is cancelled, all runs are given back
+        Plain functions run in threads, as with `acall`.  If the task of this call is cancelled, all runs are released
         at once.
 
         Args:
@@ -255,7 +255,7 @@ class Worker:
     def stop(self) -> None:
         """Make `run` and `arun` return.  Safe to call from any thread or signal handler.
 
-        Runs in progress are given back.  Each stops after a step at which no request and no function is in progress, or
+        Runs in progress are released.  Each stops after a step at which no request and no function is in progress, or
         after ``drain_s`` seconds at the latest.
         """
         self.stopping.set()
@@ -289,7 +289,7 @@ class Worker:
     def drive(self, run_id: str) -> bool:
         """Drive one run as far as possible, for a queue or an engine that decides which run to drive and when.
 
-        A run that fails is recorded as failed or given back, as in `run`.  Its error is not raised.
+        A run that fails is recorded as failed or released, as in `run`.  Its error is not raised.
 
         Args:
             run_id: The name of the run.
@@ -308,7 +308,7 @@ class Worker:
         return self._unless_failed(self._drive_taken(self._take(self._claim_named(run_id))))
 
     async def adrive(self, run_id: str) -> bool:
-        """Async version of `drive`.  If the task is cancelled, the run is given back and is due at once."""
+        """Async version of `drive`.  If the task is cancelled, the run is released and is due at once."""
         claimed = await aclaim(lambda: self._take(self._claim_named(run_id)))
         if claimed is not None:
             await self.adrive_claimed(claimed)
@@ -381,7 +381,7 @@ class Worker:
         return self.runs.claims.fingerprint(header, factory) not in ("", fingerprint)
 
     def _give_back(self, lease: Lease, error: Exception, is_in_vain: bool) -> None:
-        """Give back a run that could not be driven, to be tried again later.  Its questions stay open.
+        """Release a run that could not be driven, to be tried again later.  Its questions stay open.
 
         If one driver after another fails without adding an entry, the run asks a person.  This happens, for example, if
         the store refuses its entries.
@@ -450,7 +450,7 @@ class Worker:
     async def _drive_in_thread(self, claimed: Claimed) -> None:
         """Drive a run in its own thread, because a user's plain code may need to run outside an event loop.
 
-        If the task is cancelled, the run is given back.
+        If the task is cancelled, the run is released.
         """
         thread = ThreadTask(partial(self._drive, claimed)).start()
         ended = asyncio.wrap_future(thread.future)
@@ -503,7 +503,7 @@ class Worker:
         return self.is_stopping and not driver.active and bool(driver.process.effects)
 
     def _give_up(self, lease: Lease, error: Exception, is_in_vain: bool = True) -> None:
-        """Log why a run could not be driven, and give it back.
+        """Log why a run could not be driven, and release it.
 
         ``is_in_vain`` is True if the run was driven and failed.  After enough failures, the run is stuck.
         """
@@ -522,7 +522,7 @@ class Worker:
                 "run %s of agent %r: this code cannot continue it: %s; start a worker with code that can%s",
                 *(lease.run, lease.agent, " ".join(str(error).split()), stuck),
             )
-        with suppress(LeaseLost, RunUnknown):  # it was given back already
+        with suppress(LeaseLost, RunUnknown):  # it was released already
             self._give_back(lease, error, is_in_vain)
 
     def _factory(self, agent: Runnable, header: Header) -> ProcessFactory:

@@ -449,7 +449,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         return found | {whom: client for whom, client in clients.items() if not isinstance(whom, str)}
 
     def _named(self) -> dict[str, list[Any]]:
-        """Return, by agent name, the members and the states that ask an agent.  The planner may be a member, too."""
+        """Return members and states that ask agents, by agent name.  The planner or validator may be a member."""
         found: dict[str, list[Any]] = {name: [agent] for name, agent in self.team.agents.items()}
         for state in (*self._step.live, *self.flow.live):
             if isinstance(agent := getattr(state, "agent", None), Agent):

@@ -1,9 +1,9 @@
-"""Group commits, and counters of changes that threads wait for.
+"""Group commits, and counters that let threads wait for changes.
 
 In a group commit, one thread writes the work of many threads in one transaction.  A commit waits for the disk, which
-takes as long for two hundred appends as for one.  So work that arrives during a commit waits for it to end, and forms
-the next commit.  If no commit is in progress, a thread that may block commits its own work, since handing the work to
-another thread can take as long as writing to the disk.
+takes as long for two hundred appends as for one, so work that arrives during a commit is collected for the next commit.
+If no commit is in progress, a thread that may block commits its own work, since handing the work to another thread can
+take as long as writing to the disk.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ W = TypeVar("W")
 
 
 class GroupCommit(Generic[W]):
-    """A queue of work and the thread that commits it.  Thread-safe.
+    """A queue of work and the thread that commits it.  It is thread-safe.
 
     The thread starts on demand, and ends after a while without work.
 
     Args:
-        commit: Does all given work in one transaction.  Returns the result of each item once it is on disk, or an
-            exception for an item that was refused.  Raises if the whole transaction failed.
-        closed: Returns the error for work that is submitted after `close`.
+        commit: A function that does all given work in one transaction.  It returns the result of each item once it is
+            on disk, or an exception for an item that was refused, and raises if the whole transaction failed.
+        closed: A function that returns the error for work that is submitted after `close`.
         idle_s: How long the thread waits for more work, in seconds.
     """
 
@@ -48,7 +48,7 @@ class GroupCommit(Generic[W]):
         self._is_closed = False
 
     def submit(self, work: W) -> Future[Any]:
-        """Return a future for the result of the work.  It is done once the work is on disk.
+        """Return a future for the work's result, which is done once the work is on disk.
 
         Its callbacks run in the committing thread and delay the next commit.
         """
@@ -65,7 +65,7 @@ class GroupCommit(Generic[W]):
         return future
 
     def run(self, work: W) -> Any:
-        """Do the work and return its result once it is on disk.  Raise if it was refused."""
+        """Do the work and return its result once it is on disk, or raise if it was refused."""
         if self._turn.acquire(blocking=False):
             try:
                 if not self._queue and not self._is_closed:  # otherwise it would overtake submitted work
@@ -78,7 +78,7 @@ class GroupCommit(Generic[W]):
         return future.result()
 
     def close(self) -> None:
-        """Refuse further work, and wait until all submitted work is on disk.  Safe to repeat."""
+        """Refuse further work, and wait until all submitted work is on disk.  Calling this again has no effect."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -122,7 +122,7 @@ def _result(outcome: Any) -> Any:
 
 
 class ChangeNotifier:
-    """A counter of changes that threads can wait for.  Thread-safe.
+    """A counter of changes that threads can wait for.  It is thread-safe.
 
     ``version`` returns a value that differs after each change by another OS process, or is None if there are no others.
     """
@@ -146,7 +146,7 @@ class ChangeNotifier:
             self._changed.notify_all()
 
     def wait(self, count: int, timeout_s: float) -> bool:
-        """Wait until the count differs from ``count``.  Return False after ``timeout_s`` seconds without a change."""
+        """Wait until the count differs from ``count``, or return False after ``timeout_s`` seconds without a change."""
         ends_s = time.monotonic() + timeout_s
         with self._changed:
             while True:

@@ -1,8 +1,8 @@
-"""Jobs for an engine, written in the transaction that makes a run due.
+"""Jobs for an engine, which are written in the transaction that makes a run due.
 
 A job is a hint that holds only the name of a run.  A surplus job finds nothing to do, and `PostgresStore.remind` makes
-a new job for a run whose job was lost.  The hooks are SQL, so a client that begins or answers a run needs no package of
-the engine.
+a new job for a run whose job was lost.  The hooks use SQL, so a client that begins or answers a run does not need the
+engine's package.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def temporal_channel(schema: str) -> str:
 
 
 def tell_dbos(schema: str) -> OnDue:
-    """Return a hook that adds a job to the DBOS queue, once a worker has made the DBOS tables."""
+    """Return a hook that adds a job to the DBOS queue, provided that a worker has made the DBOS tables."""
     function = f"{dbos_schema(schema)}.enqueue_workflow"
     later = f"CASE WHEN %(due_s)s > {_NOW} THEN (1000 * %(due_s)s)::bigint END"
     enqueue = (
@@ -52,7 +52,7 @@ def tell_dbos(schema: str) -> OnDue:
 
 
 def tell_temporal(schema: str) -> OnDue:
-    """Return a hook that notifies the workers.  One of them starts the workflow after the commit."""
+    """Return a hook that notifies the workers, one of which starts the workflow after the commit."""
     channel = temporal_channel(schema)
 
     def on_due(connection: Any, run: str, due_s: float) -> None:

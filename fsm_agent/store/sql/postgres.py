@@ -1,10 +1,10 @@
 """A store in Postgres 12 or newer, for OS processes on any number of machines.
 
-Submitted appends share one commit.  Other transactions run side by side on a pool of connections.  A transaction is
-tried again if it failed before its commit was requested, or if it may be repeated, so a restart of the server causes
-only a delay.  A store can be used from many threads, and from both processes after a fork.
+Submitted appends share one commit, while other transactions run side by side on a pool of connections.  A transaction
+is tried again if it failed before its commit was requested, or if it may be repeated, so a server restart causes only a
+delay.  A store can be used from many threads, and from both processes after a fork.
 
-It needs psycopg: ``pip install 'fsm-agent[postgres]'``.
+The store needs psycopg: ``pip install 'fsm-agent[postgres]'``.
 """
 
 from __future__ import annotations
@@ -136,19 +136,19 @@ class PostgresStore(SqlStore):
     For example, ``Agent(…, store="postgresql://agents@db.internal/work?schema=orders&sslmode=verify-full")``.  The
     password comes from ``PGPASSWORD``, a password file, or the URL.  It never appears in a message, log or repr.
 
-    Leases use the server's clock.  Due times use the clock of the run's last driver.  If the session of a run's holder
-    has ended, the run is due at once.
+    Leases use the server's clock, and due times use the clock of the run's last driver.  If the session of a run's
+    holder has ended, the run is due at once.
 
     Args:
         url: ``postgresql://user@host:port/database?schema=name``; see `address_of`.
-        clock: Returns the Unix time, for tests.  None for the server's clock.
+        clock: A function that returns the Unix time, for tests, or None for the server's clock.
         connections: The maximum number of connections, not counting the one that listens.
         patience_s: How long to wait for a server that is down, in seconds.
-        on_due: Called within each transaction that makes a run due, with the connection, the run and its due time (Unix
-            time).  An engine uses this to put its job into the same commit.  None means the hook for the engine that
-            the URL names.
-        read_only: Whether to open the store for reading only.  The schema must already exist and have the version of
-            this release.  Each write raises `ReadOnly`.
+        on_due: A function that is called within each transaction that makes a run due, with the connection, the run and
+            the Unix time at which it is due.  An engine uses this to put its job into the same commit.  None means the
+            hook for the engine that the URL names.
+        read_only: Whether to open the store for reading only.  The schema must already exist and have this release's
+            version.  Each write raises `ReadOnly`.
 
     Raises:
         UsageError: If the URL cannot be read.
@@ -230,7 +230,7 @@ class PostgresStore(SqlStore):
         self._looked = threading.local()
 
     def _prepare(self, c: Sql) -> None:
-        """Make the tables, or migrate them to the newest version.  Two OS processes may do this at once."""
+        """Make the tables, or migrate them to the newest version.  Several OS processes may do this at once."""
         [[encoding]] = c("SHOW server_encoding")
         if encoding != "UTF8":
             raise StoreError(
@@ -246,7 +246,7 @@ class PostgresStore(SqlStore):
     def _check_clock(self) -> None:
         """Warn if the clocks of this host and the server differ.
 
-        Leases use the server's clock, and waits use the host's.
+        Leases use the server's clock, and waits use this host's.
         """
         began_s = time.time()
         ahead_s = began_s - self._write(lambda c: c.now_s)
@@ -281,11 +281,11 @@ class PostgresStore(SqlStore):
     def remind(self, agents: Sequence[str], *, older_s: float, limit: int) -> int:
         """Send the engine new jobs for runs whose jobs were lost, and return their number.
 
-        These are runs without a holder that have been due for a long time, and runs whose holder has died.  After that,
-        each run counts as newly due, so that a long queue does not get new jobs again and again.
+        These are runs without a holder that have been due for a long time, and runs whose holder has died.  Afterwards,
+        each of them counts as newly due, so that the runs in a long queue do not get new jobs again and again.
 
         Args:
-            agents: Only runs of these agents.
+            agents: The agents whose runs are looked at.
             older_s: How long a run must have been due, in seconds, unless its holder has died.
             limit: The maximum number of runs.
         """
@@ -306,7 +306,7 @@ class PostgresStore(SqlStore):
         return self._write(work)
 
     def close(self) -> None:
-        """Finish submitted work and close connections.  Safe to repeat."""
+        """Finish submitted work and close connections.  Calling this again has no effect."""
         self._writer.close()
         self._is_closed = True
         self._session.close()
@@ -325,7 +325,7 @@ class PostgresStore(SqlStore):
         return self._writer.submit((run, work))
 
     def _do(self, work: Work[T], may_repeat: bool, begin: str) -> T:
-        """Do work in a transaction, and try again after temporary failures.  Return its result once on disk."""
+        """Do work in a transaction, trying again after temporary failures, and return its result once it is on disk."""
         import tenacity
 
         is_told = False
@@ -391,7 +391,7 @@ class PostgresStore(SqlStore):
         return PostgresSql(connection, self._address.schema, now_s, self._on_due)
 
     def _why_not_connected(self) -> str:
-        """Return why the pool gives no connection, since the pool only logs its errors."""
+        """Find out why the pool provides no connection, since the pool itself only logs its errors."""
         import psycopg
 
         if self._pool.get_stats()["pool_size"] >= self._size:
@@ -428,7 +428,7 @@ class PostgresStore(SqlStore):
         return [outcomes[number] for number in range(len(works))]
 
     def _reopen_after_fork(self) -> None:
-        """Make new connections and threads in a forked process.  The parent keeps the old ones."""
+        """Make new connections and threads in a forked process, because the parent keeps the old ones."""
         _inherited.append((self._pool, self._session, self._writer))  # closing them here would end them in the parent
         is_closed = self._is_closed
         self._open()

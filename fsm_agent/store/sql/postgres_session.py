@@ -1,11 +1,11 @@
-"""How a store connects to Postgres: the address, the encoding of texts, and the session.
+"""How a store connects to Postgres: its address, how it encodes texts, and its session.
 
-The session is a connection that listens for changes.  When it ends, the leases of the store end.  It holds an advisory
-lock, which Postgres frees when the session ends, however the OS process dies.  Listening and the lock only reduce
-delays.
+The session is a connection that listens for changes.  When it ends, so do the store's leases: it holds an advisory
+lock, which Postgres frees at the end of the session, however the OS process dies.  Without listening and the lock,
+everything would still work, with longer delays.
 
-Behind a transaction pooler, no store has a session.  The lock would belong to a connection that the pooler may close,
-which would end the leases of a live process.  So there, leases expire normally, and a waiting thread polls every
+Behind a transaction pooler, no store has a session, because the lock would belong to a connection that the pooler may
+close, which would end the leases of a live process.  Leases then expire normally, and a waiting thread polls every
 `POLL_S` seconds.
 """
 
@@ -46,7 +46,7 @@ _KEEPALIVES = {
 
 
 def encode(text: str) -> str:
-    """Return a text with its NUL characters escaped, since Postgres cannot store them."""
+    """Return a text after escaping NUL characters, which Postgres cannot store."""
     return text.replace("\x1a", "\x1a1").replace("\x00", "\x1a0") if "\x00" in text or "\x1a" in text else text
 
 
@@ -62,7 +62,8 @@ class Address(NamedTuple):
         conninfo: The connection string for libpq, which may hold a password.
         schema: The schema of the tables.
         is_pooled: Whether the store is behind a transaction pooler and therefore cannot have a session.
-        engine: The engine that gets a job for each due run, "dbos" or "temporal".  Empty if workers claim the runs.
+        engine: The engine that gets a job for each due run, "dbos" or "temporal", or an empty string if workers claim
+            the runs.
         name: Host, port, database and schema, for messages and logs.
     """
 
@@ -125,16 +126,16 @@ def channel_of(schema: str) -> str:
 
 
 def rests_channel(channel: str) -> str:
-    """Return the channel that announces runs that were given back."""
+    """Return the channel that announces runs that were released."""
     return f"{channel}_rest"
 
 
 class Session(ChangeNotifier):
-    """A connection with a thread that listens on it.  Thread-safe.
+    """A connection with a thread that listens on it.  It is thread-safe.
 
     Args:
         conninfo: The connection string for libpq.
-        channel: The channel that announces due runs.  Runs that were given back are announced on its `rests_channel`.
+        channel: The channel that announces due runs.  Runs that were released are announced on its `rests_channel`.
         is_possible: False behind a transaction pooler, where no session can be started.
     """
 
@@ -171,7 +172,7 @@ class Session(ChangeNotifier):
             return self._changed.wait_for(lambda: self._count != count or self._is_closed, max(0.0, timeout_s))
 
     def close(self) -> None:
-        """End the session and the leases that depend on it.  Safe to repeat."""
+        """End the session and the leases that depend on it.  Calling this again has no effect."""
         with self._changed:
             is_first, self._is_closed = not self._is_closed, True
             self._changed.notify_all()

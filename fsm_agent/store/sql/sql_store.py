@@ -1,4 +1,4 @@
-"""The methods of `Store`, in transactions of SQLite or Postgres."""
+"""The methods of `Store`, which run in transactions of SQLite or Postgres."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class SqlStore(ABC):
         """Do work in a transaction, and return its result once it is on disk.
 
         Args:
-            work: Reads and writes.
+            work: A function that reads and writes.
             may_repeat: Whether the work may be done again if it is unknown whether it was committed.
             is_promise: If False, this may return before the work is on disk.  A crash of the machine can then undo the
                 work, unless something was written after it.
@@ -65,11 +65,11 @@ class SqlStore(ABC):
 
     @abstractmethod
     def _read(self, work: Work[T]) -> T:
-        """Do work that only reads, from one consistent view of the store."""
+        """Do work that only reads, based on one consistent view of the store."""
 
     @abstractmethod
     def _submit(self, run: str, work: Work[T]) -> Future[T]:
-        """Do work on a run without blocking, in a transaction that the work of other threads may share."""
+        """Do work on a run without blocking, in a transaction that may be shared with other threads' work."""
 
     def _instance(self) -> str:
         """Return the name of the instance whose death ends the leases of this store, or an empty string."""
@@ -152,7 +152,7 @@ class SqlStore(ABC):
         return True
 
     def _found_of_living(self, c: Sql, find: Callable[[Sql], int | None]) -> int | None:
-        """Return the key of the run that ``find`` finds.  If none, end the leases of dead processes and retry."""
+        """Return the key of the run that ``find`` finds.  If none, end dead processes' leases and try again."""
         try:
             if (key := find(c)) is not None:
                 return key

@@ -2,10 +2,10 @@
 
 Reads from a file use a pool of connections, and one thread does the writes (see `GroupCommit`).  Each commit is written
 to a log and synced to the disk, so it survives a crash of the OS process or of the machine.  A claim alone is not
-synced, because a crash of the machine ends its holder too.  The claim is synced with the holder's first entry.  A store
+synced, because a crash of the machine would end its holder too; it is synced with the holder's first entry.  A store
 can be used from many threads, and from both processes after a fork.
 
-The file, SQLite's files next to it and the folder of locks are readable by their owner only.
+The file, SQLite's files next to it and the folder of locks are readable only by their owner.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _TYPES = {
 
 
 class SqliteSql:
-    """A transaction in SQLite.  When it writes, it locks all runs."""
+    """A transaction in SQLite, which locks all runs when it writes."""
 
     types: Mapping[str, str] = _TYPES
     for_update = skip_locked = ""
@@ -86,7 +86,7 @@ class SqliteStore(SqlStore):
 
     Args:
         path: The file, on a local disk.
-        clock: Returns the Unix time.
+        clock: A function that returns the Unix time.
         read_only: Whether to open the file for reading only.  It must already exist and have the version of this
             release.  Each write raises `ReadOnly`.  SQLite may still create its two files next to it.
 
@@ -130,7 +130,7 @@ class SqliteStore(SqlStore):
         self._lease_locks = LeaseLocks(self._path.with_name(self._path.name + ".leases"))
 
     def _prepare(self) -> None:
-        """Create the file, readable by its owner only, or migrate it to the newest version.  Not thread-safe."""
+        """Create the file, readable only by its owner, or migrate it to the newest version.  Not thread-safe."""
         if sqlite3.sqlite_version_info < _OLDEST:
             raise StoreError(f"SQLite: expected version 3.37 or newer, got {sqlite3.sqlite_version}")
         try:
@@ -178,7 +178,7 @@ class SqliteStore(SqlStore):
         return result
 
     def _commit(self, works: Sequence[tuple[Work[Any], bool]]) -> Sequence[Any]:
-        """Do all work in one transaction, and sync it to the disk if any work requires this; see `GroupCommit`."""
+        """Do all work in one transaction, and sync it to the disk if any work requires that; see `GroupCommit`."""
         self._check_writable()
         is_synced = any(is_promise for _, is_promise in works)
         with (self._connections if is_synced else self._unsynced).one() as connection:
@@ -189,7 +189,7 @@ class SqliteStore(SqlStore):
         return outcomes
 
     def _try(self, connection: sqlite3.Connection, c: Sql, work: Work[Any]) -> Any:
-        """Do one piece of work in a shared transaction.  If it fails, undo only this piece and return its exception."""
+        """Do one piece of work in a shared transaction.  If it fails, undo only this piece and return the exception."""
         connection.execute("SAVEPOINT work")
         try:
             return work(c)
@@ -231,13 +231,13 @@ class SqliteStore(SqlStore):
     # The file
 
     def backup(self, path: str | os.PathLike[str]) -> int:
-        """Copy the store to a new file while others may write, and return the size of the copy in bytes.
+        """Copy the store to a new file, and return the size of the copy in bytes.  Others may write meanwhile.
 
-        The copy shows the store at one moment, and is readable by its owner only.  It also contains the leases, which
-        expire normally or when the first worker opens the copy.
+        The copy is consistent and readable only by its owner.  It also contains the leases, which expire normally or
+        when the first worker opens the copy.
 
         Args:
-            path: The file, which must not exist.
+            path: The new file, which must not exist yet.
 
         Raises:
             StoreError: If the file exists or cannot be written, or the store is damaged.
@@ -247,7 +247,7 @@ class SqliteStore(SqlStore):
             return _copy(connection, Path(path).absolute())
 
     def close(self) -> None:
-        """Finish submitted work, and close files and connections.  Safe to repeat."""
+        """Finish submitted work, and close files and connections.  Calling this again has no effect."""
         self._writer.close()
         if not self._connections.is_closed:
             self._lease_locks.end(self._has_leases)
@@ -346,11 +346,11 @@ class MemoryStore(SqlStore):
 
 
 class Connections:
-    """A pool of connections to one file, each used by one thread at a time.  Thread-safe.
+    """A pool of connections to one file, each used by one thread at a time.  The pool is thread-safe.
 
-    SQLite remembers for each OS process what it has locked.  A forked process inherits this memory but not the locks,
-    so neither an inherited nor a new connection would be safe there.  A fork therefore waits until all connections are
-    returned, and closes them.
+    SQLite keeps track of what its OS process has locked.  A forked process inherits these notes but not the locks, so
+    neither an inherited nor a new connection would be safe there.  Before a fork, all connections must therefore be
+    returned and closed.
 
     Args:
         path: The file.
@@ -374,7 +374,7 @@ class Connections:
 
     @contextmanager
     def one(self) -> Iterator[sqlite3.Connection]:
-        """Lend a connection, and roll back a transaction that is open at the end.
+        """Lend a connection.  If a transaction is open when it is returned, roll the transaction back.
 
         Raises:
             StoreClosed: After `close`.
@@ -418,7 +418,7 @@ class Connections:
             raise
 
     def close(self) -> None:
-        """Close all connections.  A connection in use is closed when it is returned.  Safe to repeat."""
+        """Close all connections, or, if one is in use, when it is returned.  Calling this again has no effect."""
         with self._lock:
             self.is_closed = True
             _close_all(self._idle)
@@ -456,7 +456,7 @@ class Connections:
 
 
 def _comparable(value: Any) -> Any:
-    """Return a value that SQLite can compare: infinity for integers of more than 64 bits."""
+    """Return the value, or infinity in place of an integer of more than 64 bits, which SQLite cannot compare."""
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
         return math.inf if value > 0 else -math.inf
     return value
@@ -487,7 +487,7 @@ def _connect(path: Path, *, read_only: bool = False, is_synced: bool = True) -> 
 
 
 def _is_immutable(path: Path) -> bool:
-    """Return whether a file is complete and on a read-only disk, where SQLite cannot create files next to it.
+    """Return whether a file is complete and is on a read-only disk, where SQLite cannot create files next to it.
 
     If there is a write-ahead log, the file alone is not the whole store, or another machine writes to it.
     """

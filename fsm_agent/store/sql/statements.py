@@ -1,8 +1,8 @@
-"""The statements of a store: each function reads or writes runs in the caller's transaction.
+"""A store's SQL statements.  Each function reads or writes runs in the caller's transaction.
 
-In Postgres, a statement sees what was committed before it began.  So each change to a run first changes or locks the
-run's row, in a separate statement, and then reads.  Otherwise, a signal and a rest at the same moment could miss each
-other.
+In Postgres, a statement sees only what was committed before it began.  Each change to a run therefore first changes or
+locks the run's row in a separate statement, and then reads.  Otherwise, a signal and a suspension at the same moment
+could miss each other.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ SELECT agent, is_failed, is_ended, asks, state FROM first JOIN run ON run.key = 
 
 
 class Sql(Protocol):
-    """A transaction.  Call it with a statement and its named values to get the rows.
+    """A transaction, which can be called with a statement and its named values and returns the rows.
 
     Attributes:
-        now_s: Unix time at the beginning of the transaction, by the clock of the store.
+        now_s: The Unix time at the beginning of the transaction, by the store's clock.
         types: The SQL for types and kinds of tables.
         for_update: The clause that locks the rows that a statement reads.
-        skip_locked: The same clause, which also skips rows that others have locked.
+        skip_locked: Like ``for_update``, but skips rows that others have locked.
         is_store: A statement that returns a row if the tables of a store exist.
         is_taken: A statement that returns a row if other tables exist.
     """
@@ -99,10 +99,10 @@ class Sql(Protocol):
         """Execute a statement once for each set of values."""
 
     def tell(self, run: str, due_s: float) -> None:
-        """Announce that a run is due, once the transaction is committed."""
+        """Announce that a run is due, with effect once the transaction is committed."""
 
     def tell_rest(self) -> None:
-        """Announce that a run was given back, once the transaction is committed."""
+        """Announce that a run was released, with effect once the transaction is committed."""
 
 
 class NewRun(NamedTuple):
@@ -143,7 +143,7 @@ def create(c: Sql, new: NewRun, taker: Taker | None) -> Lease | float | None:
     """Create a run, unless it already exists with this header.
 
     Returns:
-        The run's lease or, without a taker, the Unix time at which the run is due (infinity if other runs must end
+        The run's lease or, if there is no taker, the Unix time at which the run is due (infinity if other runs must end
         first).  None if the run already exists.
     """
     due_s, until_s = new.start.due_s, None if taker is None else c.now_s + taker.for_s
@@ -177,7 +177,7 @@ def create(c: Sql, new: NewRun, taker: Taker | None) -> Lease | float | None:
 
 
 def _follow(c: Sql, head_before: Head, run: str) -> None:
-    """Make a run the next head of a conversation.  Two runs that follow the same head wait for each other."""
+    """Make a run the next head of a conversation.  If another run has followed the same head, raise `Conflict`."""
     moved = "INSERT INTO conversation VALUES (:name, 1, :run) ON CONFLICT DO NOTHING RETURNING version"
     values: dict[str, Any] = {"name": head_before.conversation, "run": run}
     if head_before.version:
@@ -189,7 +189,7 @@ def _follow(c: Sql, head_before: Head, run: str) -> None:
 
 
 def _await(c: Sql, key: int, run: str, start: Start) -> bool:
-    """Make a new run wait for the runs in ``start.after``.  Return whether any of them has not ended."""
+    """Make a new run wait for the runs in ``start.after``, and return whether any of them has not ended."""
     awaited = set[int]()
     for name in sorted({*start.after}):  # locked, so that none of them ends before this is committed
         found = c(f"SELECT key, is_ended FROM run WHERE id = :id {c.for_update}", id=name)
@@ -208,7 +208,7 @@ def _await(c: Sql, key: int, run: str, start: Start) -> bool:
 
 
 def end(c: Sql, key: int) -> list[tuple[str, float]]:
-    """Make due the runs that waited only for this run to end, and return them with their due times."""
+    """Make the runs due that waited only for this run to end, and return them with their due times."""
     found: list[tuple[str, float]] = []
     for run, due_s in c("SELECT run, due FROM predecessor WHERE before = :key ORDER BY run", key=key):
         # If two runs end at the same time, the second waits here until the first is committed, and sees it below.
@@ -235,12 +235,12 @@ def delete(c: Sql, key: int) -> None:
 
 
 def find(c: Sql, agents: Sequence[str], fingerprints: Sequence[str] | None, due_s: float) -> int | None:
-    """Lock the run that a claim gets, and return its key.  Return None if no unlocked run is due.
+    """Lock the run that a claim gets and return its key, or return None if no unlocked run is due.
 
     Args:
         c: The transaction.
-        agents: The agents of the runs; empty for all.
-        fingerprints: The fingerprints of the code that began the runs; None for any.
+        agents: The agents whose runs may be found; empty for all.
+        fingerprints: The fingerprints of the code that must have begun the runs; None for any.
         due_s: Unix time at which runs without a holder must be due.
     """
     chosen, values = "", {"latest": max(due_s, c.now_s), "due": due_s, "now": c.now_s}
@@ -263,7 +263,7 @@ def find(c: Sql, agents: Sequence[str], fingerprints: Sequence[str] | None, due_
 
 
 def _agents(names: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Return the beginning of a statement about these agents, or about all agents, and its values."""
+    """Return the beginning of a statement about these agents (or all agents), together with its values."""
     if not names:
         return _AGENTS, {}
     values = {f"agent{number}": name for number, name in enumerate(dict.fromkeys(names))}
@@ -283,7 +283,7 @@ def take(c: Sql, key: int, taker: Taker) -> Lease:
 
 
 def lock_free(c: Sql, run: str) -> int:
-    """Lock a run and return its key.  Raise if it does not exist or has a holder."""
+    """Lock a run and return its key, or raise if the run does not exist or has a holder."""
     found = c(f"SELECT key, holder, since, until FROM run WHERE id = :id {c.for_update}", id=run)
     if not found:
         raise checks.unknown_run(run)
@@ -300,7 +300,7 @@ def instances(c: Sql) -> list[str]:
 
 
 def has_leases(c: Sql, instance: str) -> bool:
-    """Return whether an instance has leases, expired or not, of runs that have not ended."""
+    """Return whether an instance has leases, expired or not, on runs that have not ended."""
     held = "SELECT 1 FROM run WHERE instance = :instance AND until IS NOT NULL AND NOT is_ended LIMIT 1"
     return bool(c(held, instance=instance))
 
@@ -357,7 +357,7 @@ def next_wake_s(c: Sql, agents: Sequence[str], after_s: float) -> float | None:
 
 
 def append(c: Sql, new: Append) -> tuple[int, int, bool]:
-    """Add entries and, with a suspension, give the lease back.
+    """Add entries and, if there is a suspension, release the lease.
 
     Returns:
         The key of the run, the number of pending signals, and whether the append was new.
@@ -396,7 +396,7 @@ def append(c: Sql, new: Append) -> tuple[int, int, bool]:
 
 
 def _repeated(c: Sql, new: Append, end_n: int) -> tuple[int, int]:
-    """Return the key and the number of pending signals if this is a repeated append.  Otherwise raise `LeaseLost`."""
+    """Return the run's key and number of pending signals if this is a repeated append; otherwise raise `LeaseLost`."""
     lease, lines = new.lease, tuple(new.lines)
     leased = _LEASED.removesuffix(" AND until IS NOT NULL")
     found = c(f"SELECT key, n, pending, until, given_back FROM run WHERE {leased}", **_lease_values(lease))
@@ -413,7 +413,7 @@ def _repeated(c: Sql, new: Append, end_n: int) -> tuple[int, int]:
 
 
 def _ask_at_rest(c: Sql, key: int, suspension: Suspension, count: int) -> None:
-    """Replace the questions of a run that was given back.  Make it due if a pending signal wakes it."""
+    """Replace the questions of a run that was released, and make it due if a pending signal wakes it."""
     asks = _ask(c, key, suspension.questions)
     woken = ""
     if count and not suspension.is_ended and suspension.due_s != 0.0 and _is_woken(c, key, suspension.wakes_on):
@@ -439,7 +439,7 @@ def ask(c: Sql, lease: Lease, questions: Sequence[Question]) -> None:
 
 
 def _ask(c: Sql, key: int, questions: Sequence[Question]) -> str:
-    """Replace the questions, and return the kinds of the open ones.
+    """Replace a run's questions, and return the kinds of the open ones.
 
     A question whose answer was used up is asked again.
     """
@@ -466,7 +466,7 @@ def _ask(c: Sql, key: int, questions: Sequence[Question]) -> str:
 
 
 def _asks_of(kinds: Iterable[str]) -> str:
-    """Return the kinds of questions as text for the column."""
+    """Return the kinds of questions as text for the ``asks`` column."""
     return KINDS.join(sorted({*kinds}))
 
 
@@ -480,7 +480,7 @@ def signalled(c: Sql, run: str, signal_id: str) -> str | None:
 
 
 def signal(c: Sql, run: str, name: str, body: str, by: str, signal_id: str, content: str) -> bool:
-    """Add a signal to a run.  Return whether it makes the run due."""
+    """Add a signal to a run, and return whether it makes the run due."""
     found = c(f"SELECT key, is_ended, until IS NOT NULL, wakes_on FROM run WHERE id = :id {c.for_update}", id=run)
     if not found:
         raise checks.unknown_run(run)
@@ -581,7 +581,7 @@ def _few(c: Sql, asked: RunQuery) -> list[Any]:
 
 
 def _of_groups(c: Sql, asked: RunQuery) -> list[Any]:
-    """Return the first rows of each wanted group, and all rows of runs with a holder."""
+    """Return the first rows in each wanted group, and all rows of runs with a holder."""
     rows = c(f"SELECT {_ROW} FROM run WHERE until IS NOT NULL")
     first_s, end_s = asked.times
     at_s, number = min(asked.before, (end_s, 0))
@@ -634,7 +634,7 @@ def stats(c: Sql) -> list[RunCount]:
 
 
 def health(c: Sql) -> RunsHealth:
-    """See `Store.health`.  A run with a dead holder counts as held until a worker looks."""
+    """See `Store.health`.  A run whose holder is dead counts as held until a worker looks at it."""
     due, since = (f"(SELECT {what} {_OF_QUEUE} <= :now)" for what in ("count(*)", "min(r.wake)"))
     [[many, since_s]] = c(f"{_AGENTS}{_QUEUES} SELECT sum({due}), min({since}) FROM queue", now=c.now_s)
     held = "SELECT count(*) FROM run WHERE until IS NOT NULL AND until > :now AND NOT is_ended"
@@ -714,12 +714,12 @@ def _lease_values(lease: Lease) -> dict[str, Any]:
 
 
 def _listed(name: str, values: Collection[Any]) -> tuple[str, dict[str, Any]]:
-    """Return a list of values as SQL, and the values by name."""
+    """Return a list of named values as SQL, and the values by name."""
     named = {f"{name}{number}": value for number, value in enumerate(values)}
     return f"({', '.join([f':{one}' for one in named])})", named
 
 
 def _in_parts(name: str, values: Sequence[Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return `_listed` for parts of the values, one for each statement."""
+    """Divide values into parts that fit into one statement each, and return `_listed` for each part."""
     parts = range(0, len(values), _MOST_VALUES)
     return [_listed(name, values[first : first + _MOST_VALUES]) for first in parts]

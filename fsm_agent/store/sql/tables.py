@@ -1,4 +1,4 @@
-"""The tables of a store, in SQL that SQLite and Postgres share, and the migrations between their versions."""
+"""A store's tables, in SQL that both SQLite and Postgres understand, and the migrations between their versions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ STEPS: tuple[str, ...] = ()  # the statements that migrate each version, from `F
 # - `due` and `wakes_on` are as in `Run.due_s` and `Suspension`.
 # - `wake` is when a worker may claim the run: when it becomes or became due or, while it has a holder, when the lease
 #   ends.  Null if only a signal wakes it.
-# - `until` is the end of the lease, even if it has passed.  Null if the lease was given back.
-# - `given_back` is the `n` of the append that gave the lease back.
+# - `until` is the end of the lease, even if it has passed.  Null if the lease was released.
+# - `given_back` is the `n` of the append that released the lease.
 # - `asks` has the kinds of open questions; see `Group`.
 # - `pending` counts the signals, so that a rest and a signal at the same time change the same row.
 # - `instance` names the instance whose death ends the lease.
@@ -83,7 +83,7 @@ def newest() -> int:
 
 
 def prepare(c: Sql, place: str) -> None:
-    """Make the tables, or migrate them to the newest version, in a writing transaction."""
+    """Make the tables, or migrate them to the newest version, in a transaction that writes."""
     if (version := version_of(c, place)) is None:
         if c(c.is_taken):
             raise StoreError(
