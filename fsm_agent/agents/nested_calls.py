@@ -136,7 +136,10 @@ class _Inside:
         return made._replace(differences=differences)
 
     def environment_of(self, process: Any) -> Environment:
-        """Return the process's environment with the outer call's clock and, unless it has an approver, that call's."""
+        """Return the process's environment with the outer call's clock.
+
+        If the environment has no approver, it gets the outer call's.
+        """
         environment, outer = self._runnable._environment_of(process), self._around.environment
         return environment.changed(clock=outer.clock, approve=environment.approve or outer.approve)
 

@@ -1,4 +1,4 @@
-"""Prompts, templates, parsers, dialogs and prompt files, and how values and types are shown to a model.
+"""Prompts, templates, parsers, dialogs and prompt files, and how a model is shown values and types.
 
 Apart from reading template files, everything here is pure.  Nothing here depends on a provider or on call state.
 """

@@ -1,4 +1,4 @@
-"""Actions: tags that a model writes into its answer, declared as classes, and the parser that reads them."""
+"""Actions: tags that a model writes into its answer, which are declared as classes, and the parser that reads them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def Attribute(description: str = "", *, default: Any = ..., alias: str | None = 
     """Declare a field that is an attribute of the tag.
 
     Args:
-        description: The meaning of the attribute, for the model.
-        default: The value if the tag lacks the attribute.  Without a default, the attribute is required.
-        alias: The attribute's name in the tag; by default the field's name.
+        description: Tells the model what the attribute means.
+        default: The value to use if the tag lacks the attribute.  Without a default, the attribute is required.
+        alias: The attribute's name in the tag; by default, the field's name.
 
     Examples:
         >>> class Move(Action):
@@ -44,11 +44,11 @@ def Attribute(description: str = "", *, default: Any = ..., alias: str | None = 
 
 
 def InnerText(description: str = "", *, default: Any = ...) -> Any:
-    """Declare the field that holds the trimmed text between the tags.
+    """Declare the field that holds the text between the tags, with surrounding whitespace removed.
 
     Args:
-        description: The meaning of the text, for the model.
-        default: The value if the tag is empty.  Without a default, the text is required.
+        description: Tells the model what the text means.
+        default: The value to use if the tag is empty.  Without a default, the text is required.
 
     Examples:
         >>> class Note(Action):
@@ -157,7 +157,7 @@ class _Read(Value, Generic[A], frozen=True):
 
 
 class ActionSet(Parser[list[A]]):
-    """A set of actions: their description for the model, and the parser for answers that contain them.
+    """A set of actions, with the text that describes them to the model and the parser for answers that contain them.
 
     The parser reads only the tags of these actions and decodes their entities.  Everything else counts as text,
     including tags inside an action.
@@ -165,10 +165,10 @@ class ActionSet(Parser[list[A]]):
     Args:
         actions: Subclasses of `Action`.
         prompt: The template for ``prompt`` and ``build_prompt``.  ``{{ actions_doc }}`` inserts the description of the
-            actions.  You provide the values of all other variables.  A value that looks like an action or a tag from
+            actions.  You provide the values for all other variables.  A value that looks like an action or a tag from
             the template is quoted.
-        strict: Whether an unreadable action, such as one without a required attribute, is an error.  Otherwise it is
-            left out and reported as a repair.
+        strict: Whether an unreadable action, such as one that lacks a required attribute, is an error.  Otherwise, it
+            is left out and reported as a repair.
         options: Options for the `Prompt`.
 
     Attributes:
@@ -221,14 +221,14 @@ class ActionSet(Parser[list[A]]):
         return self._prompt
 
     def build_prompt(self, **values: Any) -> str:
-        """Return the text of the prompt, with these values for its variables."""
+        """Return the prompt's text, with these values for its variables."""
         return self.prompt.render(**values).text
 
     def read(self, source: ParserInput) -> Parsed[list[A]]:
-        """Return the actions in an answer, in order, and the repairs that were needed to read them.
+        """Return the actions in an answer, in order, with the repairs that were needed to read them.
 
         Raises:
-            ParseError: If an action is unreadable and the set is strict, or the answer is cut off or too long.
+            ParseError: If an action is unreadable and the set is strict, or if the answer is cut off or too long.
         """
         text = source.text
         if len(text) > MAX_LENGTH:

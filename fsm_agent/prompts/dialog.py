@@ -1,4 +1,4 @@
-"""Dialogs, and named collections of dialogs with their forks."""
+"""Dialogs, and named collections of dialogs and their forks."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Dialog(Sequence[Message]):
 
     Args:
         messages: Messages, or dictionaries in the format of OpenAI's chat completions, from oldest to newest.
-        top_prompt: The prompt of the latest user turn.  The next agent call uses the prompt's parser, functions and
-            handlers, or the agent's if there is no prompt.  The prompt is not saved.
-        system_args: The values for the agent's system prompt, which is the first message.  Empty if the system prompt
-            has no variables; None if no agent added the first message.  They are not saved.
-        governed_by: The handoffs that led to the agent that now holds the dialog, as a path; "" if there were none.
+        top_prompt: The prompt for the latest user turn.  The next agent call uses the prompt's parser, functions and
+            handlers, or the agent's own if there is no prompt.  The prompt is not saved.
+        system_args: The values for the agent's system prompt, which is the first message.  They are empty if the system
+            prompt has no variables, and None if no agent added the first message.  They are not saved.
+        governed_by: The handoffs, as a path, that led to the agent that now holds the dialog; "" if there were none.
         summary: A summary that replaces the oldest messages in requests.  It is not saved.
 
     Examples:
@@ -114,9 +114,9 @@ class Dialog(Sequence[Message]):
         """Return an independent dialog that continues from here.
 
         Args:
-            last_n: How many of the newest messages to keep; by default all.  A function result is never kept without
+            last_n: How many of the newest messages to keep; by default, all.  A function result is never kept without
                 the message that requested it.
-            first_k: How many of the oldest messages to keep as well, usually just the system prompt.
+            first_k: How many of the oldest messages to keep as well; usually 1, for the system prompt.
 
         Raises:
             UsageError: If ``last_n`` or ``first_k`` is not a whole number.
@@ -147,7 +147,7 @@ class Dialog(Sequence[Message]):
         return self[0].text if len(self) and self[0].role == "system" else ""
 
     def overview(self) -> str:
-        """Return one line for each message: its number, its role, and the beginning of its content."""
+        """Return one line per message, with its number, its role and the beginning of its content."""
         return overview(self.messages)
 
     def to_json(self) -> str:
@@ -166,7 +166,7 @@ class Dialog(Sequence[Message]):
     def from_json(cls, document: str | bytes) -> Dialog:
         """Return a dialog that was saved with `to_json`.
 
-        Whichever agent you call with this dialog governs the next answer.
+        The next answer is governed by whichever agent you call with this dialog.
 
         Raises:
             SnapshotError: If the document is damaged.
@@ -179,7 +179,7 @@ class Dialog(Sequence[Message]):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
-        """Return the schema for pydantic fields that hold a dialog."""
+        """Return the schema for pydantic fields that hold dialogs."""
         return schema_of(cls, cls.from_json, cls.to_json)
 
     def __len__(self) -> int:
@@ -213,7 +213,7 @@ class _TreeDocument(msgspec.Struct, omit_defaults=True):
 class Dialogs(Mapping[str, Dialog]):
     """Dialogs by name, as an immutable value.
 
-    A fork records only the name of its origin.  Changing or removing either does not affect the other.
+    A fork records only its origin's name, so changing or removing either does not affect the other.
 
     Args:
         dialogs: The dialogs, by name.
@@ -279,7 +279,9 @@ class Dialogs(Mapping[str, Dialog]):
         return Dialogs({**self._dialogs, new: dialog}, forks={**self.forks, new: name})
 
     def without(self, name: str) -> Dialogs:
-        """Return these dialogs without this one.  Its forks stay, and still record its name as their origin.
+        """Return these dialogs without the one with this name.
+
+        Its forks stay, and still record that name as their origin.
 
         Raises:
             UsageError: If no dialog has this name.

@@ -1,4 +1,4 @@
-"""Record fields and enumeration members, with the descriptions that their authors wrote."""
+"""The fields of records and the members of enumerations, with the descriptions that their authors wrote."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from fsm_agent.validation import require
 
 
 class PromptChoice(str):
-    """The value of an enum member, with its meaning for a model.
+    """An enum member's value, with a description of its meaning for the model.
 
-    ``GREETING = PromptChoice("Greeting", "User wants to greet or say hello")`` works in any ``Enum``.  The value equals
-    its text.
+    ``GREETING = PromptChoice("Greeting", "User wants to greet or say hello")`` works in any ``Enum``.  The value is
+    equal to its text.
 
     Args:
         value: The text that models read and write.
         description: The meaning of the member.
-        skip: Whether to leave the member out of schemas.  If it is printed, only its text appears.
+        skip: Whether to leave the member out of schemas.  When such a member is printed, only its text appears.
 
     Examples:
         >>> class Mood(PromptEnum):
@@ -49,7 +49,7 @@ class PromptChoice(str):
 
 
 def label_of(member: Enum) -> str:
-    """Return the member's value if that is a string, otherwise its name."""
+    """Return the member's value if it is a string, otherwise its name."""
     return str.__str__(member.value) if isinstance(member.value, str) else member.name or str(member.value)
 
 
@@ -60,14 +60,14 @@ def is_skipped(member: Enum) -> bool:
 
 
 def description_of(member: Enum) -> str:
-    """Return the member's meaning: the description of its `PromptChoice`, or its own docstring."""
+    """Return the member's meaning, from the description in its `PromptChoice` or from its own docstring."""
     value: Any = member.value
     description = value.description if isinstance(value, PromptChoice) else ""
     return " ".join(str(description or vars(member).get("__doc__") or "").split())
 
 
 def text_of_member(member: Enum) -> str:
-    """Return the member with its meaning.  Without a meaning, or if the member is skipped, return only its label."""
+    """Return the member's label and meaning, or only its label if it has no meaning or is skipped."""
     description = "" if is_skipped(member) else description_of(member)
     return f"{label_of(member)}: {description}" if description else label_of(member)
 
@@ -79,20 +79,21 @@ UNMARKED = {TYPE_MARK: False}  # the context for writing values without it
 class PromptField(Value, frozen=True, kw_only=True, eq=False):  # or typing takes example=True for example=1
     """Metadata for a field that is shown to a model.  Put it into ``Annotated``, like pydantic's ``Field``.
 
-    A field may have several.  A `PromptField` with a ``target`` applies only to text for that target, and overrides
-    those without one.  The ``description``, ``examples`` and ``exclude`` of pydantic's ``Field`` count as well.
+    A field may have several of them.  A `PromptField` with a ``target`` applies only to text for that target, and
+    overrides those without one.  The ``description``, ``examples`` and ``exclude`` in pydantic's ``Field`` count as
+    well.
 
     Args:
-        description: The meaning of the field.  This text labels the field's line, unless ``rename`` is given.  In
-            schemas, it is a comment.
+        description: The meaning of the field.  This text labels the field's line unless ``rename`` is given, and is
+            shown as a comment in schemas.
         rename: The label of the field's line.  Schemas and examples keep the name or alias that pydantic reads.
         skip: Whether to leave the field out of text, schemas and examples.  With a target, only text for that target
             omits it.
         format_with: A function that turns the field's value into text.
-        example: A value of the field's type, for examples.
+        example: A value of the field's type to show in examples.
         image: Whether to show the value as an image.  The value may be any source that `Image.of` accepts.
-        target: The target whose text includes the field.  Text for any other target leaves it out, unless another
-            `PromptField` names that target.
+        target: The target whose text includes the field.  Text for any other target leaves the field out, unless
+            another `PromptField` names that target.
 
     Examples:
         >>> class Ticket(PromptModel):
@@ -123,7 +124,7 @@ class PromptField(Value, frozen=True, kw_only=True, eq=False):  # or typing take
 
 
 def merged(marks: Iterable[PromptField]) -> PromptField:
-    """Return the combination of these marks.  Later marks override earlier ones."""
+    """Return these marks combined into one, in which later marks override earlier ones."""
     merged_marks: dict[str, Any] = {}
     for mark in marks:
         merged_marks |= differing(mark)
@@ -140,12 +141,12 @@ class RecordField(Value, frozen=True, kw_only=True):
 
     @property
     def description(self) -> str | None:
-        """The meaning of the field, on one line."""
+        """The field's meaning, on one line."""
         description = merged([mark for mark in self.marks if mark.target is None]).description or self.info.description
         return " ".join(description.split()) if description else None
 
     def look(self, target: str | None = None) -> PromptField | None:
-        """Return how to print the field for a target, or None to leave it out."""
+        """Return the metadata that says how to print the field for a target, or None if it is left out."""
         own = [mark for mark in self.marks if mark.target is not None and mark.target == target]
         look = merged([mark for mark in self.marks if mark.target is None] + own)
         is_of_others = target is not None and not own and any(mark.target and not mark.skip for mark in self.marks)
@@ -153,7 +154,7 @@ class RecordField(Value, frozen=True, kw_only=True):
 
     @property
     def is_picture(self) -> bool:
-        """Whether at least one target renders the value as an image, so that it is not text."""
+        """Whether at least one target renders the value as an image rather than as text."""
         return any(mark.image for mark in self.marks)
 
     @property
@@ -163,7 +164,7 @@ class RecordField(Value, frozen=True, kw_only=True):
 
 
 def is_record(kind: Any) -> bool:
-    """Return whether a type's fields are printed one by one."""
+    """Return whether values of this type are printed field by field."""
     if not isinstance(kind, type):
         return False
     if issubclass(kind, pydantic.BaseModel):
@@ -201,7 +202,7 @@ def _infos(kind: Any) -> dict[str, FieldInfo]:
 
 
 def _bare(hint: Any) -> Any:
-    """Return the annotation of a TypedDict key without qualifiers such as ``Required``."""
+    """Return a TypedDict key's annotation without qualifiers such as ``Required``."""
     while get_origin(hint) in (Required, NotRequired, ReadOnly):
         (hint,) = get_args(hint)
     return hint

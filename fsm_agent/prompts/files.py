@@ -1,4 +1,4 @@
-"""Builds a prompt from its files: the template, its handlers, and the objects that its front matter names."""
+"""Builds a prompt from its files: the template, the handlers, and the objects that the front matter names."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Names:
         self.names: Mapping[str, Any] = names or {}
 
     def object(self, name: Any, known: Mapping[str, Any] | None = None) -> Any:
-        """Return the object with this name: a given name, a name in ``known``, or ``module:name``."""
+        """Return the object with this name: a name from the caller, a name in ``known``, or ``module:name``."""
         if not isinstance(name, str):
             raise PromptError(f"expected 'module:name', got {safe_repr(name)}")
         both = {**(known or {}), **self.names}
@@ -64,7 +64,7 @@ class Names:
         return loaded(name)
 
     def type(self, named: Any) -> Any:
-        """Return an output type, given the type's name or a list of values for a `Literal`."""
+        """Return an output type, given its name or a list of values for a `Literal`."""
         if not isinstance(named, list):
             return self.object(named, _TYPES)
         if not named or not all(isinstance(value, str | int) for value in named):
@@ -103,8 +103,8 @@ class Loading:
     """Builds a prompt from its files.
 
     Args:
-        file: The file of the template.
-        within: The directory that must contain all files.  Their names are relative to it.  The default is the file's
+        file: The file with the template.
+        within: The directory that must contain all files, and to which their names are relative; by default, the file's
             directory.
         names: The objects that front matter may name.
     """

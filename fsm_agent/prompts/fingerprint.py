@@ -1,4 +1,4 @@
-"""Fingerprints of prompts: short strings that change when the text, functions or output of a prompt change."""
+"""Fingerprints of prompts: short strings that change when a prompt's text, functions or output change."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def change_of(prompt: Prompt[Any], before: str) -> PromptChange | None:
 
 
 def fingerprint_of(prompt: Prompt[Any]) -> str:
-    """Return 16 hexadecimal digits that identify a prompt.  Python functions are identified only by name."""
+    """Return 16 hexadecimal digits that identify a prompt.  Python functions in it are identified only by name."""
     data = [
         prompt.path,
         prompt.template,
@@ -95,7 +95,7 @@ def _source(item: Any) -> Any:
 
 
 def _hosted(tool: HostedTool) -> list[str]:
-    """Return the identity of a tool without its secrets, which may be rotated at any time."""
+    """Return what identifies a tool, without its secrets, which may be rotated at any time."""
     if not isinstance(tool, HostedMCP):
         return [repr(tool)]
     address = shown_url(tool.url)

@@ -1,6 +1,6 @@
-"""Intents: an enumeration that provides the prompt text, the output type, and the parser for the answer.
+"""Intents: enumerations that provide the prompt text, the output type, and the parser for the answer.
 
-`FramedPrompt` keeps variable values from closing the tags around them.
+`FramedPrompt` keeps the values of variables from closing the tags around them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class IntentExtractor(Parser[T]):
 
     Args:
         tag: The name of the element.
-        intent: An `Enum` or a `Literal`; by default any text.
+        intent: An `Enum` or a `Literal`; by default, any text.
 
     Raises:
         UsageError: If the tag is not a valid name, or there is nothing to choose from.
@@ -63,7 +63,7 @@ class IntentExtractor(Parser[T]):
 
     @property
     def choices(self) -> list[str]:
-        """The words to choose from, without members that prompts leave out."""
+        """The words to choose from, without the members that prompts leave out."""
         if isinstance(self.intent, type) and issubclass(self.intent, Enum):
             return [label_of(member) for member in self.intent if not is_skipped(member)]
         return [str(choice) for choice in get_args(self.intent)]
@@ -101,7 +101,7 @@ class IntentExtractor(Parser[T]):
 
 
 class IntentFrame(Generic[T]):
-    """A tag around the user's text, and a tag for the model's answer.
+    """A pair of tags: one around the user's text, and one for the model's answer.
 
     ``IntentFrame("query", "intent", UserIntent)`` wraps text in ``<query>`` and reads a ``UserIntent`` from
     ``<intent>``.
@@ -132,7 +132,7 @@ class IntentFrame(Generic[T]):
         self._names = (input_tag, extractor_tag)
 
     def wrap(self, text: str) -> str:
-        """Return the text wrapped in the input tag.  The text cannot close the tag.
+        """Return the text wrapped in the input tag, which the text cannot close.
 
         Anything that could be read as one of the two tags is quoted: ``</query>`` becomes ``<quoted:/query>``.  This
         includes tags disguised with similar letters, invisible characters or escapes.  All other text stays unchanged.
@@ -167,8 +167,7 @@ def framed_prompt(
 ) -> Prompt[Out]:
     """Return a prompt with ``doc`` in place of ``{{ name }}``.
 
-    The documentation is not treated as a template.  Values cannot contain ``tags`` or the tags that the template
-    closes.
+    ``doc`` is not treated as a template.  Values cannot contain ``tags`` or the tags that the template closes.
 
     Raises:
         PromptError: If the template lacks ``{{ name }}``, or its syntax is wrong.
@@ -194,15 +193,15 @@ def intent(*, prompt: str, tag: str = "intent", **options: Unpack[PromptOptions]
     It adds to the class:
 
     - ``prompt``: a `Prompt` whose output is a member of the enumeration;
-    - ``build_prompt(…)``: the text of the prompt, with values for its variables;
+    - ``build_prompt(…)``: the prompt's text, with values for its variables;
     - ``extract(text)``: the member that an answer names;
     - ``extractor``: the parser.
 
-    Type checkers know these names on a `PromptEnum`.
+    Type checkers know these names if the class is a `PromptEnum`.
 
     Args:
-        prompt: The template.  ``{{ intents_doc }}`` inserts the `prompt_schema` of the enumeration.  You provide the
-            values of all other variables.  A value that looks like a tag from the template or the answer is quoted.
+        prompt: The template.  ``{{ intents_doc }}`` inserts the enumeration's `prompt_schema`.  You provide the values
+            for all other variables.  A value that looks like a tag from the template or the answer is quoted.
         tag: The name of the element for the model's answer.
         options: Options for the `Prompt`.
 

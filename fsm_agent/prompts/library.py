@@ -2,8 +2,9 @@
 
 A prompt's name is ``root/name``: letters, digits, ``_`` and ``-`` between slashes.  Registered prompts are tried first,
 then the file ``<directory>/<root>/<name>`` with the suffix ``.jinja``, ``.md`` or ``.txt``.  Files next to it, such as
-``<name>.exception.jinja`` and ``<name>.interrupt.jinja``, are the templates of its handlers.  Front matter, which is
-TOML between two ``+++`` lines, sets the other fields of the prompt.  A name can never lead out of the directory.
+``<name>.exception.jinja`` and ``<name>.interrupt.jinja``, contain the templates for the prompt's handlers.  Front
+matter, which is TOML between two ``+++`` lines, sets the prompt's other fields.  A name can never lead out of the
+directory.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ PROMPTS: Registry[Prompt] = Registry("prompt", PromptError)  # by path
 
 
 def register_prompt(prompt: Prompt, *, overwrite: bool = False) -> Prompt:
-    """Register a prompt under its ``path``, for this process.  The prompt takes precedence over files with its name.
+    """Register a prompt under its ``path``, for this OS process.  It takes precedence over files with its name.
 
     Returns:
         The prompt, so that you can register it where you define it.
 
     Raises:
-        PromptError: If its path is not ``root/name``, or if the path is taken and ``overwrite`` is False.
+        PromptError: If the prompt's path is not ``root/name``, or if it is taken and ``overwrite`` is False.
 
     Examples:
         >>> _ = register_prompt(Prompt("Hello, {{ name }}.", path="examples/hello"), overwrite=True)
@@ -66,7 +67,7 @@ def register_prompt(prompt: Prompt, *, overwrite: bool = False) -> Prompt:
 
 
 def packaged_prompts() -> Path:
-    """Return the directory of this package's prompts.  In a source checkout, it is next to the package."""
+    """Return the directory that holds this package's prompts.  In a source checkout, it is next to the package."""
     package = Path(__file__).parents[1]
     inside = package / "_prompts"
     return inside if inside.is_dir() else package.parent / "prompts"
@@ -79,8 +80,8 @@ class Prompts:
 
     Args:
         root: The first part of the prompts' names.  Without a root, names are full paths: ``Prompts()("demo/sum")``.
-        directory: One or more directories of prompt files; the first one that has the prompt wins.  The default is
-            ``prompts`` in the working directory if it contains the root, otherwise the package's own prompts.
+        directory: One or more directories with prompt files; the first one that has the prompt wins.  By default,
+            ``prompts`` in the working directory if it contains the root, otherwise this package's own prompts.
         package: The name of a package whose folder ``prompts`` is searched after ``directory``.
         names: Types and functions that front matter may refer to by name.  All other objects are referred to as
             ``module:name``.
@@ -155,7 +156,7 @@ class Prompts:
         return sorted(names)
 
     def file(self, name: str) -> Path | None:
-        """Return the file of a prompt, or None for a registered or unknown prompt.
+        """Return a prompt's file, or None for a registered or unknown prompt.
 
         Raises:
             PromptError: If the name is malformed, or a directory has several files for it.
@@ -164,7 +165,7 @@ class Prompts:
         return None if path in PROMPTS else next((file for _, file in self._files(path)), None)
 
     def problems(self) -> list[PromptFileProblem]:
-        """Return the first problem in each file under the root, including files that are not usable prompts."""
+        """Return the first problem in each file under the root, including files that cannot be used as prompts."""
         problems = dict[PromptFileProblem, None]()
         for folder in self.directories:
             for file, name in files_in(folder / self.root):
@@ -175,7 +176,7 @@ class Prompts:
         return [*problems]
 
     def _check(self, file: Path, name: str, folder: Path) -> None:
-        """Refuse a file that is neither a prompt, nor a handler of one, nor an include file."""
+        """Refuse a file that is neither a prompt, nor a handler for one, nor an include file."""
         stem, dot, kind = name.rpartition(".")
         if name.rpartition("/")[2].startswith("_"):
             template_in(read(file, folder), file, folder)
@@ -217,7 +218,7 @@ def named_prompt(
 ) -> Prompt:
     """Return a prompt, given a ``.jinja``, ``.md`` or ``.txt`` file in ``folder``, or a library name ``root/name``.
 
-    For the directory, see `Prompts`.
+    For the directory in which names are looked up, see `Prompts`.
 
     Raises:
         UsageError: If the prompt does not exist or is wrong.

@@ -32,8 +32,8 @@ class PromptModel(pydantic.BaseModel):
       written for.  The template has the variables ``self`` (the value) and ``target`` (the object), and
       ``{self:schema_only}``, ``{self:example_only}`` and ``{self:full}``.
 
-    Text for a target without a template has one line per field.  An unknown variable, a syntax error or a missing file
-    raises an error when the class is created.
+    Text for a target that has no template has one line per field.  An unknown variable, a syntax error or a missing
+    file raises an error when the class is created.
 
     Examples:
         >>> class Ticket(PromptModel):
@@ -54,7 +54,7 @@ class PromptModel(pydantic.BaseModel):
         check_declarations(cls)
 
     def to_prompt(self, mode: GuideMode | None = None) -> str:
-        """Return the value as text, or, given a mode, the guide to its type; see `prompt_text` and `prompt_guide`."""
+        """Return the value as text or, given a mode, the guide to its type; see `prompt_text` and `prompt_guide`."""
         return text_without_method(self) if mode is None else prompt_guide(self, mode)
 
     def to_prompt_for(self, target: object) -> str:
@@ -62,16 +62,16 @@ class PromptModel(pydantic.BaseModel):
         return prompt_text(self, target)
 
     def to_prompt_parts(self) -> tuple[Attachment | Text, ...]:
-        """Return the value as pictures and text; see `prompt_parts`."""
+        """Return the value as images and text; see `prompt_parts`."""
         return prompt_parts(self)
 
     def to_prompt_parts_for(self, target: object) -> tuple[Attachment | Text, ...]:
-        """Return the value as pictures and text for a target; see `prompt_parts`."""
+        """Return the value as images and text for a target; see `prompt_parts`."""
         return prompt_parts(self, target)
 
     @classmethod
     def prompt_schema(cls) -> str:
-        """Return the schema of the model's values; see `prompt_schema`."""
+        """Return the schema for the model's values; see `prompt_schema`."""
         return prompt_schema(cls)
 
     @classmethod
@@ -81,13 +81,13 @@ class PromptModel(pydantic.BaseModel):
 
 
 class TypeMarked(pydantic.BaseModel):
-    """A pydantic model that names its class in JSON: ``class Found(TypeMarked, PromptModel)``.
+    """A pydantic model whose JSON names its class: ``class Found(TypeMarked, PromptModel)``.
 
-    Dumps contain ``"__type": "Found"``; schemas, prompts and fields do not.  Documents may leave it out, but a document
-    that names another class is refused.
+    Dumps contain ``"__type": "Found"``, whereas schemas, prompts and fields do not.  A document may omit this entry,
+    but is refused if it names another class.
 
     Attributes:
-        type_name: The name in JSON; by default the class name.  Subclasses do not inherit it.
+        type_name: The name in JSON; by default, the class name.  Subclasses do not inherit it.
 
     Examples:
         >>> class Found(TypeMarked, PromptModel):
@@ -123,12 +123,15 @@ class TypeMarked(pydantic.BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: pydantic.GetJsonSchemaHandler) -> dict[str, Any]:
-        """Return the schema of the fields, which is the same for reading and writing."""
+        """Return the schema for the fields, which is the same for reading and writing."""
         return handler({name: part for name, part in core_schema.items() if name != "serialization"})
 
 
 class _Intent:
-    """The names that `intent` adds to an enumeration.  Pyright needs another class for the types of its variables."""
+    """The names that `intent` adds to an enumeration.
+
+    They are in a class of their own because Pyright needs that for the types of its variables.
+    """
 
     if TYPE_CHECKING:
         prompt: ClassVar[Prompt[Self]]

@@ -30,14 +30,14 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class ParserInput(Value, frozen=True, kw_only=True):
-    """What a parser sees of a model's reply.
+    """The parts of a model's reply and of the call that a parser sees.
 
     Args:
         text: The text of the reply.
         finish: Why the model stopped.
         is_cut: Whether the token limit cut the text off, and the call does not accept that.
         logprobs: The log probabilities of the text's tokens, if they were requested.
-        problems: The error messages that the model got for its earlier answers in this exception branch.
+        problems: The error messages that the model was sent for its earlier answers in this exception branch.
         parser_args: The ``parser_args`` of the call.
         function_calls: The finished function calls from all rounds, with their results.
 
@@ -59,7 +59,7 @@ class ParserInput(Value, frozen=True, kw_only=True):
 
 
 class Parsed(Value, Generic[T], frozen=True):
-    """A value and the repairs needed to read it, each as a short text for people.
+    """A value, with the repairs that were needed to read it, each described in a short text for people.
 
     Examples:
         >>> Parsed(3, repairs=("a comma was left out",)).value
@@ -71,7 +71,7 @@ class Parsed(Value, Generic[T], frozen=True):
 
 
 def checked(value: Any) -> Parsed[Any]:
-    """Return a parser's result as a `Parsed`, and refuse repairs that are not a tuple of strings."""
+    """Return a parser's result as a `Parsed`.  Refuse repairs that are not a tuple of strings."""
     if not isinstance(value, Parsed):
         return Parsed(value)
     repairs: Any = value.repairs
@@ -81,7 +81,7 @@ def checked(value: Any) -> Parsed[Any]:
 
 
 class Arriving(Protocol):
-    """Reads the output from a reply that is still arriving."""
+    """A reader that extracts the output from a reply that is still arriving."""
 
     def feed(self, piece: str, /) -> tuple[Any] | None:
         """Read the next piece of text.
@@ -95,9 +95,9 @@ class Arriving(Protocol):
 
 
 class Parser(ABC, Generic[T_co]):
-    """A parser that sees the whole reply and may report repairs.  A plain function sees only the text.
+    """A parser that sees the whole reply and may report repairs, whereas a plain function sees only the text.
 
-    Calling it with text returns only the value.
+    If it is called with text, it returns only the value.
 
     Examples:
         >>> first_word = parser(lambda reply: reply.text.split()[0])
@@ -151,8 +151,8 @@ def parser(function: Callable[[ParserInput], Any]) -> Parser[Any]:
     """Turn a function that takes the reply into a `Parser`.  This is a decorator.
 
     Args:
-        function: A pure function that returns the value, or a `Parsed` with repairs.  Replaying a journal runs it
-            again.
+        function: A pure function that returns the value, or a `Parsed` with repairs.  It is run again when a journal is
+            replayed.
 
     Examples:
         >>> @parser
@@ -184,12 +184,12 @@ _NO_CONTEXT: Mapping[str, Any] = {}
 
 
 class Output:
-    """The type of an answer, with its JSON schema for requests and its parser for replies.
+    """An answer's type, with its JSON schema for requests and its parser for replies.
 
     The parser skips reasoning in ``<think>`` before the answer.  It does not repair JSON that the token limit cut off.
 
     Args:
-        type: ``str``, or any type that pydantic can validate: a model, a dataclass, an `Enum`, a union.
+        type: ``str``, or any type that pydantic can validate, such as a model, a dataclass, an `Enum` or a union.
         max_length: The maximum number of characters in an answer.  Longer answers are refused, unless the type is
             ``str``.
 
@@ -235,12 +235,12 @@ class Output:
 
     @property
     def bare_schema(self) -> dict[str, Any]:
-        """The JSON Schema of the unwrapped value, or ``{}`` for plain text."""
+        """The JSON Schema for the unwrapped value, or ``{}`` for plain text."""
         return self._bare_schema or {}
 
     @cached_property
     def read_schema(self) -> dict[str, Any]:
-        """The JSON Schema of everything that can be read: `bare_schema`, plus union members without their tags."""
+        """The JSON Schema for everything that can be read: `bare_schema`, plus union members without their tags."""
         described = getattr(self._adapter, "all_json_schema", None)
         return self.bare_schema if described is None or self._bare_schema is None else described()
 
@@ -264,18 +264,18 @@ class Output:
         return self.read(ParserInput(text=text, is_cut=is_cut)).value
 
     def read(self, source: ParserInput) -> Parsed[Any]:
-        """Read a reply's text.  Return it as a value of the type, with the repairs that were needed.
+        """Return a reply's text as a value of the type, with the repairs that were needed to read it.
 
         The text may be bare JSON, JSON in prose or in a code fence, broken JSON, or JSON with misspelled names or
-        values.  For an `Enum` or a `Literal`, a single word is enough.  If the reply was cut off, plain text is
-        refused, and JSON is not repaired.
+        values.  For an `Enum` or a `Literal`, a single word is enough.  If the reply was cut off, plain text is refused
+        and JSON is not repaired.
 
         Args:
-            source: The reply.  Its ``parser_args`` are the context of pydantic's validators.
+            source: The reply, whose ``parser_args`` are the context for pydantic's validators.
 
         Raises:
             ParseError: If there is no valid value.  The error tells the model what is wrong with each field.
-            Exception: If a validator of the type raises an exception that pydantic does not catch.
+            Exception: If one of the type's validators raises an exception that pydantic does not catch.
         """
         text = source.text
         if self._adapter is None:
@@ -302,11 +302,11 @@ class Output:
         return text[-1:].isdigit() and (not self.choices or any(other.startswith(text.strip()) for other in others))
 
     def validated(self, document: str, context: Mapping[str, Any] = _NO_CONTEXT) -> Any:
-        """Return the document as a value of the type, bare or as ``{"value": …}``.
+        """Return a document, which is bare or ``{"value": …}``, as a value of the type.
 
         Args:
             document: The JSON.
-            context: The ``info.context`` of the type's validators.
+            context: The ``info.context`` for the type's validators.
 
         Raises:
             ValidationError: If the document is not a value of the type.
@@ -334,7 +334,7 @@ class Output:
         """Return a value of the type as JSON that `bare_validated` can read.
 
         Raises:
-            ValueError: If the value is not of the type, or JSON cannot represent it.
+            ValueError: If the value is not of the type, or if JSON cannot represent it.
         """
         if self._adapter is None:
             if not isinstance(value, str):
@@ -344,17 +344,17 @@ class Output:
         return written.decode()
 
     def kept(self, value: Any, read: Callable[[str], Any]) -> str:
-        """Return a value of the type as JSON that is read as the same value.
+        """Return a value of the type as JSON that reads back as the same value.
 
-        This is its `document` if possible, otherwise the document wrapped as ``{"value": …}`` or in its class's union
-        tag.
+        This is the value's `document` if possible, otherwise the document wrapped as ``{"value": …}`` or in the union
+        tag for the value's class.
 
         Args:
-            value: Any value of the type.  If its class has no ``__eq__``, values are compared by their JSON.
-            read: Reads the JSON.
+            value: Any value of the type.  If the value's class has no ``__eq__``, values are compared by their JSON.
+            read: A function that reads the JSON.
 
         Raises:
-            ValueError: If the value is not of the type, or JSON cannot represent it unchanged.
+            ValueError: If the value is not of the type, or if JSON cannot represent it unchanged.
         """
         bare = self.document(value)
         problem: ValueError | None = None
@@ -392,7 +392,7 @@ class Output:
 
     @cached_property
     def any_schema(self) -> dict[str, Any]:
-        """The JSON Schema of the value, bare or wrapped."""
+        """The JSON Schema for the value, bare or wrapped."""
         bare = self.read_schema
         wrapper = {"type": "object", "properties": {"value": bare}}
         return {"anyOf": [bare, *([wrapper] if self.is_wrapped else [])], "$defs": bare.get("$defs", {})}
@@ -415,7 +415,7 @@ class _Search:
         self.others: list[tuple[str, ValidationError, str]] = []  # JSON of another type, and how it was found
 
     def found(self, problem: ValidationError) -> Parsed[Any]:
-        """Return the value, given the problem with the answer as a whole."""
+        """Return the value that is found after reading the whole answer has failed with this problem."""
         text, is_cut = self.source.text, self.source.is_cut
         self._note(text, problem, "")
         if self.problem is not None and begins_with_opener(text):  # it is the whole answer
@@ -459,7 +459,10 @@ class _Search:
 
 
 def nearly(output: Output, document: str, problem: ValidationError, context: Mapping[str, Any]) -> Parsed[Any] | None:
-    """Correct near misses in the JSON's names and values, and return its value.  Return None if that does not help."""
+    """Correct near misses in the JSON's names and values, and return the JSON's value.
+
+    Return None if that does not help.
+    """
     if len(document) > MAX_REPAIRED:
         return None
     found = matched(document, lambda right: output.validated(right, context), output.any_schema, problem)
@@ -475,7 +478,7 @@ def kinds_of(error: ValidationError) -> list[str]:
 def member(output: Output, text: str, *, is_cut: bool = False) -> Parsed[Any] | None:
     """Return the `Enum` or `Literal` member that the text names, ignoring case and punctuation, or None.
 
-    Cut-off text is refused if it may be the beginning of another member.
+    Text that was cut off is refused if it may be the beginning of another member.
     """
     type = output.type
     if get_origin(type) is Literal:
@@ -502,19 +505,19 @@ def member(output: Output, text: str, *, is_cut: bool = False) -> Parsed[Any] | 
 
 
 def _quoted(output: Output, text: str) -> Iterator[str]:
-    """Yield the text as JSON if it is a bare date, or has another format that prose never has."""
+    """Yield the text as JSON if it is a bare date or has another format that never occurs in prose."""
     if output.bare_schema.get("format") in _WITHOUT_PROSE:
         yield to_json(text.strip()).decode()
 
 
 def _row(text: str) -> Iterator[str]:
-    """If the text is several JSON documents in a row, yield them as a single document."""
+    """If the text consists of several JSON documents in a row, yield them as a single document."""
     if len(text) <= MAX_REPAIRED and is_row(text):
         yield repaired(text, granted(text))
 
 
 def _mended(text: str) -> Iterator[str]:
-    """Yield the broken pieces of the text after repair, then the whole text after repair."""
+    """Yield the broken pieces of the text, each repaired, and then the whole text, repaired."""
     if len(text) > MAX_REPAIRED:
         return
     looks = granted(text)

@@ -1,6 +1,6 @@
-"""Parsers for answers: strategies that are tried in order, and a reader for tags, fenced blocks and signals.
+"""Parsers for answers: strategies that are tried in order, and a parser for tags, fenced blocks and signals.
 
-They are pure.  Except for `regex`, they take time linear in the length of the text.
+They are pure and, except for `regex`, take time linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -61,15 +61,18 @@ _UNSET: Any = object()
 
 @dataclass(frozen=True, eq=False)
 class ParsingStrategy(Parser[T_co]):
-    """A way to find an answer in text.  As a parser, it returns its first candidate; `first_of` combines several.
+    """Finds candidates for the answer in a text.
+
+    Used as a parser, it returns the first one; `first_of` combines several strategies.
 
     Attributes:
         name: The name in error messages, which says what the strategy looks for.
-        find: Returns the pieces of text that may be the answer, the most likely first.
-        find_broken: Returns the pieces that may be the answer after repair, if they differ.
-        is_json: Whether candidates are JSON and the value is their data.  Otherwise, the value is the text.
+        find: Returns the pieces of text that may be the answer, with the most likely first.
+        find_broken: Returns the pieces that may be the answer once they are repaired, if these differ from those of
+            ``find``.
+        is_json: Whether candidates are JSON, so that the value is their data.  Otherwise, the value is the text.
         opening: A regular expression for the text before the JSON, so that a reply can be read as it arrives.  Without
-            it, the answer is known only when the reply is complete.
+            one, the answer is known only when the reply is complete.
     """
 
     name: str
@@ -244,8 +247,8 @@ def first_of(
 ) -> Parser[Any]:
     """Return a parser that tries strategies in order and takes the first valid candidate.
 
-    It first tries each strategy strictly.  Then it repairs broken JSON, and finally it corrects names and values if
-    exactly one is close enough.  A valid candidate is never altered.
+    The parser first tries each strategy strictly.  If that fails, it repairs broken JSON, and finally it corrects a
+    name or value if exactly one of the expected ones is close enough.  A valid candidate is never altered.
 
     Args:
         strategies: `tagged`, `json_block`, `json_anywhere`, `keyword`, `regex`, `code`, `verbatim`, or your own pure
@@ -305,7 +308,7 @@ def _repeated(document: str) -> str | None:
 
 
 def tagged(tag: str) -> ParsingStrategy[str]:
-    """Find the trimmed content of ``<tag>…</tag>``.  The tag is case-sensitive, and attributes are ignored.
+    """Find the content of ``<tag>…</tag>``, trimmed.  The tag is case-sensitive, and attributes are ignored.
 
     Examples:
         >>> first_of(tagged("answer"))("I think <answer>42</answer>.")
@@ -320,7 +323,7 @@ def _contents(tag: str, text: str) -> Iterable[str]:
 
 
 def code(language: str | None = None) -> ParsingStrategy[str]:
-    """Find the contents of fenced Markdown blocks.
+    """Find what is inside fenced Markdown blocks.
 
     Args:
         language: The word after the fence, in any case; ``py`` does not match ``python``.  By default, every block
@@ -372,8 +375,8 @@ def regex(pattern: str | re.Pattern[str], *, max_length: int = 10_000) -> Parsin
     """Find a pattern's matches: the first group if there is one, otherwise the whole match.
 
     Args:
-        pattern: The regular expression.  The answer is untrusted.  A pattern that backtracks, such as ``(a+)+$``, may
-            run forever, and no deadline stops it.
+        pattern: The regular expression.  Because the answer is untrusted, a pattern that backtracks, such as
+            ``(a+)+$``, may run forever, and no deadline stops it.
         max_length: The maximum number of characters in an answer.  Longer answers are refused.
 
     Examples:
@@ -436,8 +439,9 @@ _ANSWER = (ParsingStrategy[Any]("the whole text", _whole, is_json=True), tagged(
 def extract_json(text: str, expect: Any = Any, *, max_length: int = MAX_LENGTH) -> Any:
     """Return the first JSON document in ``text`` that has the expected type.
 
-    It searches the whole text, then ``<answer>…</answer>``, code fences, and prose.  In ``see [1]: {"k": 1}`` it finds
-    ``[1]``, or the object with ``expect=dict``.  It does not repair JSON, and never returns part of a larger document.
+    The function looks at the whole text, then in ``<answer>…</answer>``, in code fences, and in prose.  In ``see [1]:
+    {"k": 1}``, it finds ``[1]`` or, with ``expect=dict``, the object.  It does not repair JSON, and never returns part
+    of a larger document.
 
     Args:
         text: A model's answer.
@@ -445,7 +449,7 @@ def extract_json(text: str, expect: Any = Any, *, max_length: int = MAX_LENGTH) 
         max_length: The maximum number of characters in the text.  Longer text is refused.
 
     Raises:
-        ParseError: If no document has the type.  The error lists what each place contained.
+        ParseError: If no document has the type.  The error lists what was found in each place.
         UsageError: If pydantic cannot validate ``expect``.
 
     Examples:
@@ -461,10 +465,10 @@ _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
 
 class TagContent(str):
-    """The trimmed content of a tag, as a string with the tag's attributes.
+    """A tag's trimmed content, as a string that also has the tag's attributes.
 
     Attributes:
-        attributes: The attribute values as written, by name; "" for an attribute without a value.
+        attributes: The attributes' values as written, by name; "" for an attribute without a value.
 
     Examples:
         >>> note = TagContent("Buy a lamp.", {"by": "Ada"})
@@ -487,8 +491,8 @@ class TagContent(str):
 class TagParser(Parser[dict[str, Any]]):
     """Reads tags into a dictionary: lists of contents by name, signals as booleans, and the text as ``raw``.
 
-    For each name, it finds the outermost elements.  Names are case-sensitive.  Other text, unlisted tags and unclosed
-    tags are ignored.  A single error lists everything that is missing.
+    For each name, the parser finds the outermost elements.  Names are case-sensitive.  All other text, including
+    unlisted and unclosed tags, is ignored.  A single error lists everything that is missing.
 
     Args:
         xml: The names of elements ``<name …>content</name>``.  Their contents are `TagContent` strings.
@@ -564,7 +568,7 @@ class TagParser(Parser[dict[str, Any]]):
 
 
 def attributes_of(written: str) -> dict[str, str | None]:
-    """Return attributes by name, with None for a missing value.  The first of several with the same name wins."""
+    """Return attributes by name, with None for a missing value.  If several have the same name, the first one wins."""
     found: dict[str, str | None] = {}
     for attribute in _ATTRIBUTE.finditer(written):
         name, *values = attribute.groups()

@@ -1,12 +1,12 @@
-"""Reads the output of a reply that is still arriving, as far as it is complete and valid.
+"""Reads the output in a reply that is still arriving, as far as it is complete and valid.
 
 Each reply is searched for one document: the first whose beginning fits the type.  The output only grows: objects get
-more fields, lists get more items, and the last string gets longer.  Numbers, and members of an `Enum` or a `Literal`,
-appear once they are complete.  Fields that the type ignores are included as they arrive.
+more fields, lists get more items, and the last string gets longer.  Numbers and the members of an `Enum` or a `Literal`
+appear only once they are complete.  Fields that the type ignores are included as they arrive.
 
 Reading takes time linear in the length of the reply.  After `_FINE` characters, the document is read again only when it
-has grown by an eighth, and after `_COARSE` only when it has doubled.  Output stops after `_MOST` characters, or at the
-maximum length of an answer.
+has grown by an eighth, and after `_COARSE` characters only when it has doubled.  Output stops after `_MOST` characters
+or at the maximum length of an answer.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class PartialReader:
         return (value,)
 
     def _value(self, document: _Document) -> Any:
-        """Return the output so far, `NOTHING` if the document does not fit, or `UNDECIDED` if it is too early."""
+        """Return the output so far, `NOTHING` if the document does not fit, or `UNDECIDED` if it may still fit."""
         try:
             firm, whole = document.read()
         except (ValueError, TypeError, RecursionError):  # not JSON; half a surrogate pair
@@ -140,9 +140,9 @@ class PartialReader:
     def _valid(self, firm: Any, whole: Any, depth: int) -> Any:
         """Return the valid output so far.
 
-        It includes the unfinished string at its end only if any string is valid there.
+        The output includes an unfinished string at its end only if any string is valid there.
 
-        ``firm`` is the value without that string, and ``whole`` the value with it.
+        ``firm`` is the value without that string, and ``whole`` is the value with it.
         """
         if firm is whole or firm == whole:
             return whole if self._may_come_right(whole, depth) else NOTHING
@@ -169,7 +169,7 @@ class PartialReader:
 
 
 class _Document:
-    """A document whose beginning has arrived, with the number of open containers as its ``depth``."""
+    """A document whose beginning has arrived.  ``depth`` is the number of its containers that are still open."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -194,7 +194,7 @@ class _Document:
         return True
 
     def add(self, piece: str) -> str | None:
-        """Take the next piece.  If the document is complete, return what follows it, otherwise None."""
+        """Take the next piece.  Return what follows the document if it is now complete, otherwise None."""
         scanned = self._begun + piece
         whole = len(scanned) - (len(scanned) - len(scanned.rstrip("\\"))) % 2
         end, self.depth, self._in_text = closing(scanned[:whole], 0, self.depth, self._in_text)
@@ -205,7 +205,7 @@ class _Document:
         return None if end is None else piece[len(kept) :]
 
     def read(self) -> tuple[Any, Any]:
-        """Return `(firm, whole)`: the value so far without any unfinished string at its end, and with it.
+        """Return `(firm, whole)`: the value so far without and with any unfinished string at its end.
 
         An unfinished number is left out.
         """
@@ -223,9 +223,9 @@ class _Document:
 
 
 def _is_unfinished(value: Any, problem: Iterable[tuple[Sequence[Any], str]], depth: int) -> bool:
-    """Return whether the rest of the reply could resolve all errors.
+    """Return whether the rest of the reply could still resolve all these errors.
 
-    ``depth`` is the number of open containers, from this value inwards.
+    ``depth`` is the number of containers that are open, counting this value and those inside it.
     """
     inside = dict[Any, list[tuple[Sequence[Any], str]]]()
     members = dict[Any, list[tuple[Sequence[Any], str]]]()  # of unions, one of which must fit

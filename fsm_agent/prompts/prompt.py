@@ -1,4 +1,4 @@
-"""Prompts: a task, its output, its functions, and handlers for problems."""
+"""Prompts: tasks for a model, with their output, functions, and handlers for problems."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _ARGUMENTS = {
 
 
 class PromptValues(TypedDict, total=False):
-    """The fields of a `Prompt`, without ``template``, ``path``, ``output`` and ``parser``."""
+    """The fields of a `Prompt` except ``template``, ``path``, ``output`` and ``parser``."""
 
     functions: Functions
     on_exception: Handler
@@ -76,13 +76,13 @@ class PromptValues(TypedDict, total=False):
 
 
 class PromptOptions(PromptValues, total=False):
-    """The keyword fields of a `Prompt`, without ``output`` and ``parser``."""
+    """The keyword fields of a `Prompt` except ``output`` and ``parser``."""
 
     path: str
 
 
 class PromptOverrides(PromptValues, total=False):
-    """The `Prompt` fields that can override its files."""
+    """The fields of a `Prompt` that can override those in its files."""
 
     output: Any
     parser: Callable[[str], Any] | None
@@ -93,35 +93,35 @@ class Prompt(KnownArguments, Generic[Out]):
     """A task for a model: a template, the functions that it may call, and the output that it must produce.
 
     Handlers (the ``on_…`` arguments) provide the text for the model in certain situations.  A handler is a template,
-    the path of a template file, a `Prompt`, or a pure function that takes the same variables by keyword and returns the
+    the path to a template file, a `Prompt`, or a pure function that takes the same variables by keyword and returns the
     text.  If the handler is a template or a function, the task's functions, hosted tools, settings, output and parser
-    still apply.  A handler that is a `Prompt` has its own hosted tools and functions (selected from the task's).  Its
-    settings override the task's, and it may have its own output or parser.  The prompt that asked for an answer also
-    parses it.
+    still apply.  A handler that is a `Prompt` has its own hosted tools, and functions that it selects from the task's.
+    Its settings override the task's, and it may have its own output or parser.  The prompt that asked for an answer
+    also parses it.
 
     Args:
         template: A Jinja2 template; see `render`.
         path: The prompt's name in a `Prompts` collection and in snapshots.
-        functions: `Function`s, plain callables, toolsets and other sources, which replace the agent's functions.
-            Without any, the agent's functions are offered.  MCP servers are asked for their functions at each call.
+        functions: `Function`s, plain callables, toolsets and other sources, which replace the agent's functions.  If
+            there are none, the agent's functions are offered.  MCP servers are asked for their functions at each call.
         output: The type of the answer; see `Output`.
-        parser: A pure function that makes the output from the answer's text.  A `Parser` gets the whole reply instead
-            (`ParserInput`).  Both may return a `Parsed` to report repairs.  If the parser raises, the model tries
-            again.  The model sees the exception's message, and also its type unless it is a `ParseError` or another
-            `ValueError`.  The parser decides whether to accept an answer that was cut off.  If possible, the schema of
+        parser: A pure function that makes the output from the answer's text, or a `Parser`, which gets the whole reply
+            (`ParserInput`).  Both may return a `Parsed` to report repairs.  If the parser raises an exception, the
+            model tries again: it sees the exception's message and, unless it is a `ParseError` or another `ValueError`,
+            its type.  The parser decides whether to accept an answer that was cut off.  If possible, the schema for
             ``output`` is still sent.
         on_exception: The text after a parse error.  Variables: ``error_message`` (required), ``attempt`` (from 1).
-        on_interrupt: The text of each function result.  Variables: ``call_results`` (required), ``name``,
+        on_interrupt: The text for each function result.  Variables: ``call_results`` (required), ``name``,
             ``arguments``.
-        on_final: The text when the rounds or function calls are used up.  The model then gets no functions.  Variable:
-            ``rounds``.
-        on_form: The text between the two stages of mode ``"two_stage"``.
-        mode: How to request the output; by default the best mode for the model.  ``"native"``: the request has a field
-            for the schema.  ``"function"``: the model calls a function whose arguments are the answer.  ``"prompted"``:
-            the system prompt describes the schema.  ``"two_stage"``: the model first answers in words, with functions
-            but without the schema; a second request has the schema but no functions.
-        max_length: The maximum number of characters in a typed answer.  Longer answers are refused.  The limit does not
-            apply to your own parser.
+        on_final: The text when the rounds or function calls are used up, after which the model gets no functions.
+            Variable: ``rounds``.
+        on_form: The text between the two stages in mode ``"two_stage"``.
+        mode: How to request the output; by default, in the best mode for the model.  ``"native"``: the request has a
+            field for the schema.  ``"function"``: the model calls a function whose arguments are the answer.
+            ``"prompted"``: the system prompt describes the schema.  ``"two_stage"``: the model first answers in words,
+            with functions but without the schema; a second request has the schema but no functions.
+        max_length: The maximum number of characters in a typed answer; longer answers are refused.  The limit does not
+            apply if you have your own parser.
         on_loop: The text when the model repeats the same request.  Variables: ``name``, ``count``.  See
             `Limits.on_loop`.
         hosted_tools: Tools that the provider runs, in addition to the agent's, for the requests that this prompt
@@ -322,7 +322,7 @@ class Prompt(KnownArguments, Generic[Out]):
             return
 
     def __call__(self, /, **values: Any) -> Task[Out]:
-        """Return this prompt with values for its variables, as the task of a call.  No model is called.
+        """Return this prompt with values for its variables, to pass to a call as its task.  No model is called.
 
         Values go to the prompt, and options go to the call: ``agent.call(order(letter="…"), run_id="order-17")``.
 
@@ -336,10 +336,10 @@ class Prompt(KnownArguments, Generic[Out]):
     def render(self, /, **values: Any) -> Message:
         """Return the user message for the task.
 
-        A `Payload` among the values appears as its text.  The images and documents of all values follow the text.
+        A `Payload` among the values appears as its text.  The images and documents in all values follow the text.
 
         Raises:
-            PromptError: If a variable has no value, or the template does not use one of the values.
+            PromptError: If a variable has no value, or if the template does not use one of the values.
         """
         check_used(self.template, values)
         rest: list[Any] = []
@@ -398,7 +398,7 @@ class Prompt(KnownArguments, Generic[Out]):
         """Return this prompt with functions for the hosted tool calls that the caller must answer.
 
         Raises:
-            PromptError: If one of its own functions has the same name.
+            PromptError: If one of the prompt's own functions has the same name.
         """
         answers = hosted.answering((*tools, *self.may_host), self.offers, has_approver=has_approver)
         if not answers:
@@ -406,7 +406,7 @@ class Prompt(KnownArguments, Generic[Out]):
         return self.marked(by_name={**self.by_name, **answers}, in_order=frozenset(answers))
 
     def marked(self, **derived: Any) -> Prompt[Out]:
-        """Return a copy with other values for derived fields such as ``source``.
+        """Return a copy with different values for derived fields such as ``source``.
 
         `extend` would derive all of them again.
         """
@@ -435,10 +435,10 @@ class Prompt(KnownArguments, Generic[Out]):
         return Output(self.output, self.max_length)
 
     def read(self, source: ParserInput) -> Parsed[Out]:
-        """Return the output in a reply, and the repairs that were needed to read it.
+        """Return the output in a reply, with the repairs that were needed to read it.
 
         Raises:
-            Exception: If the answer is invalid, or the parser failed.  The model is told why, and tries again.
+            Exception: If the answer is invalid or the parser failed.  The model is told why, and tries again.
         """
         if self.parser is None:
             return self.expected.read(source)
@@ -458,10 +458,10 @@ class Prompt(KnownArguments, Generic[Out]):
         return self.read(ParserInput(text=text, is_cut=is_cut)).value
 
     def prompt_for_request(self, *, is_final: bool, in_branch: bool) -> Prompt:
-        """Return the prompt that governs a request and parses its answer: this one or a handler.
+        """Return the prompt that governs a request and parses its answer: this prompt or a handler.
 
-        If the final answer is refused, the final handler's output is asked for again, unless the exception handler has
-        its own output or parser.
+        If the final answer is refused, the model is asked for the final handler's output again, unless the exception
+        handler has its own output or parser.
         """
         if in_branch:
             handler = self.exception_handler
@@ -552,7 +552,7 @@ class Task(Generic[Out]):
     """A prompt with values for its variables.  Calling a prompt returns a task.
 
     A task can be used wherever a prompt can: in ``agent.call(order(letter="…"))``, in
-    ``dialog.put(order(letter="…"))``, as an item of ``agent.map``, and as the task of a flow's state.
+    ``dialog.put(order(letter="…"))``, as an item for ``agent.map``, and as the task in a flow's state.
 
     Args:
         prompt: The prompt that governs the call.
@@ -585,10 +585,10 @@ def task_message(text: str, *parts: Part) -> Message:
 
 
 class MissingPrompt:
-    """Stands in for the prompt of a call that was pickled without it.
+    """A stand-in for the prompt of a call that was pickled without its prompt.
 
     Args:
-        path: The path of the prompt.
+        path: The prompt's path.
         problem: Why the prompt is missing.
     """
 

@@ -3,7 +3,7 @@ r"""Quotes text from users so that it cannot be read as one of a frame's tags.
 Anything that could be read as such a tag gets the word ``quoted:`` after its first character: ``</query>`` becomes
 ``<quoted:/query>``.  All other text stays unchanged.  Text that is already quoted is quoted again.
 
-Tags are searched for in a *reading* of the text, in which each character has its plain form.  Case, accents and
+Tags are searched for in a *reading* of the text, in which each character has its plain form: case, accents and
 invisible characters are dropped, lookalikes from other scripts become plain letters, and escapes (``&lt;``, ``%3C``,
 ``\u003C``) are decoded.  Making and searching a reading takes linear time.
 """
@@ -78,14 +78,14 @@ def quoted(text: str, names: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=256)
 def guard_of(names: tuple[str, ...]) -> Callable[[str], str]:
-    """Return the one function object that quotes tags with these names."""
+    """Return the function that quotes tags with these names, which is always the same object."""
     return lambda text: quoted(text, names)
 
 
 def _pieces(text: str, names: tuple[str, ...]) -> list[str]:
     """Return the text, split after the first character (or its escape) of each tag.
 
-    Invisible characters are read both as nothing and as a space.
+    Each invisible character is read both as nothing and as a space.
     """
     cuts = set[int]()
     for unseen in ("", " ") if any(not _fold_text(char) for char in set(text)) else ("",):
@@ -96,7 +96,7 @@ def _pieces(text: str, names: tuple[str, ...]) -> list[str]:
 
 @lru_cache(maxsize=256)
 def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the pattern of tags in a reading: anything shaped like an end tag, and start tags with a real ``<``."""
+    """Return the pattern for tags in a reading: anything shaped like an end tag, and start tags with a real ``<``."""
     letters = [[re.escape(c) for c in _fold_text(name) if c not in "_.-"] or [re.escape(name)] for name in names]
     loose = "|".join([r"[\s_.-]*+".join(name) for name in letters])
     tight = "|".join([r"[_.-]*+".join(name) for name in letters])

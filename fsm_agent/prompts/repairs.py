@@ -3,11 +3,12 @@
 A name or value is corrected if exactly one of the expected names or values is close enough.
 
 Two texts are close if they differ only in case, spaces, hyphens and underscores.  They are also close if they differ by
-one typo: an extra, missing or wrong letter, or two swapped letters.  In that case, both need at least four letters, the
-same first letter and the same digits.  So "unapproved" is not close to "approved", nor "step 2" to "step 1".
+one typo (an extra, missing or wrong letter, or two swapped letters), provided that both have at least four letters, the
+same first letter and the same digits.  So "unapproved" is not close to "approved", nor is "step 2" to "step 1".
 
-Repairs are silent: the model is not told, and `CallResult.repairs` lists them.  If an answer cannot be repaired,
-`ask_to_fix` in `fsm_agent.call.table` writes the message to the model, using the text of `Prompt.on_exception`.
+Repairs are silent: the model is not told about them, but `CallResult.repairs` lists them.  If an answer cannot be
+repaired, `ask_to_fix` in `fsm_agent.call.table` writes the message to the model, using the text from
+`Prompt.on_exception`.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def _renamed(fields: dict[str, Any], known: Iterable[str], wanted: Iterable[str 
 
 
 def only_close(actual: Any, right: Iterable[str]) -> str | None:
-    """Return the only text in ``right`` that is close to ``actual``.  Return None if there are none or several."""
+    """Return the only text in ``right`` that is close to ``actual``, or None if none or several are close."""
     if not isinstance(actual, str) or len(actual) > _MAX_NAME:
         return None
     choices = [choice for choice in right if abs(len(choice) - len(actual)) <= _MAX_NAME][:_MAX_CHOICES]
@@ -207,10 +208,10 @@ _MAX_LOOKS = 200_000  # hostile text then takes a second or two
 
 
 def repaired(document: str, looks: list[int]) -> str:
-    """Return the document repaired by json_repair, or "" if that fails or takes more than ``looks`` reads.
+    """Return the document as json_repair repairs it, or "" if that fails or takes more than ``looks`` reads.
 
-    json_repair looks ahead and starts over, so hostile text takes more than quadratic time (12 s for 3,000 characters).
-    It may also raise any exception.
+    json_repair looks ahead and starts over, so hostile text takes it more than quadratic time (12 s for 3,000
+    characters).  It may also raise any exception.
     """
     import json_repair
 
@@ -221,16 +222,16 @@ def repaired(document: str, looks: list[int]) -> str:
 
 
 def granted(text: str) -> list[int]:
-    """Return a counter that limits the total reads of ``text`` by all its repairs."""
+    """Return a counter that limits how often all repairs of ``text`` together may read it."""
     return [min(_LOOKS * len(text), _MAX_LOOKS)]
 
 
 class _OutOfLooks(RuntimeError):
-    """A metered text was read too often.  This exception never leaves this module."""
+    """Raised when a metered text is read too often.  This exception never leaves this module."""
 
 
 class _Metered(str):
-    """Text that can be read a limited number of times, which bounds the work of any reader."""
+    """Text that can be read only a limited number of times, which bounds the work that any reader does."""
 
     __slots__ = ("looks",)
     looks: list[int]  # the number left, shared by all slices of a text

@@ -32,7 +32,7 @@ _IN_A_ROW = re.compile(r"""[\s,]*[{\["'“]""")
 def without_thought(text: str) -> str:
     """Return the text after leading ``<think>`` reasoning, or the whole text if there is none.
 
-    Many servers leave the reasoning in the text.  Some omit the start tag, because it is part of the prompt.
+    Many servers leave the reasoning in the text, and some omit the start tag, because it is part of the prompt.
     """
     begun = text.lstrip()
     if begun.startswith(_THINK):
@@ -61,13 +61,13 @@ def fenced(text: str) -> list[str]:
 
 
 def documents(text: str) -> Iterator[str]:
-    """Yield pieces of text that may be the answer's JSON, the most likely first."""
+    """Yield pieces of text that may be the answer's JSON, with the most likely first."""
     yield from fenced(text)
     yield from bracketed(text)
 
 
 def bracketed(text: str) -> Iterator[str]:
-    """Yield each outermost ``{…}`` and ``[…]``, stopping at JSON that never closes."""
+    """Yield each outermost ``{…}`` and ``[…]``, and stop at JSON that never closes."""
     for number, (start, end) in enumerate(_pieces(text)):
         if number == _MAX_PIECES:
             return
@@ -78,7 +78,7 @@ def bracketed(text: str) -> Iterator[str]:
 
 
 def broken(text: str) -> Iterator[str]:
-    """Yield pieces of text that look like JSON but are invalid, the most likely first."""
+    """Yield pieces of text that look like JSON but are invalid, with the most likely first."""
     for document in fenced(text):
         if _OPENER.match(document) and not is_json(document):
             yield document
@@ -86,7 +86,7 @@ def broken(text: str) -> Iterator[str]:
 
 
 def broken_brackets(text: str) -> Iterator[str]:
-    """Yield pieces from each bracket that look like JSON but are invalid."""
+    """Yield the pieces that begin at a bracket and look like JSON but are invalid."""
     for start, end in _pieces(text):
         if (text[start] == "[" or _BEGUN.match(text, start)) and not is_json(text[start:end]):
             yield text[start:]
@@ -94,7 +94,7 @@ def broken_brackets(text: str) -> Iterator[str]:
 
 
 def is_row(text: str) -> bool:
-    """Return whether the text begins with a JSON document that is directly followed by another, or by more fields."""
+    """Return whether the text begins with a JSON document directly followed by another one or by more fields."""
     if not _OPENER.match(text):
         return False
     start, end = next(_pieces(text), (0, None))
@@ -127,16 +127,17 @@ def _pieces(text: str) -> Iterator[tuple[int, int | None]]:
 
 
 def closing(text: str, start: int = 0, depth: int = 0, is_quoted: bool = False) -> tuple[int | None, int, bool]:
-    """Find where the outermost bracket of JSON closes.
+    """Find where the outermost bracket in JSON closes.
 
     Args:
         text: The text, which must not end between a backslash and the character that it escapes.
-        start: Where to begin.
-        depth: The number of brackets that are open there.
-        is_quoted: Whether a string is open there.
+        start: The position at which to begin.
+        depth: The number of brackets that are open at ``start``.
+        is_quoted: Whether a string is open at ``start``.
 
     Returns:
-        The position after the bracket, or None if it is still open, and the depth and ``is_quoted`` there.
+        `(position, depth, is_quoted)`: the position after the bracket, or None if it is still open, and the depth and
+        ``is_quoted`` at that point.
     """
     for match in _TOKEN.finditer(text, start):
         token = match[0]
@@ -210,9 +211,11 @@ def is_tag(name: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the pattern for start and end tags.  It is linear, because each attempt ends where the next could begin.
+    """Return the pattern for start and end tags.
 
-    A quote counts only after ``=``.  Quoted text may contain ``<``, but not the start of such a tag.
+    It takes linear time, because each attempt ends where the next could begin.
+
+    A quotation mark counts only after ``=``.  Quoted text may contain ``<``, but not the start of such a tag.
     """
     alternatives = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
     quoted = "|".join([f"{q}[^{q}<]*+(?:<(?!/?(?:{alternatives})[\\s/>])[^{q}<]*+)*+{q}" for q in "\"'"])
@@ -221,7 +224,7 @@ def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def elements(text: str, names: Collection[str]) -> Iterator[Element]:
-    """Yield the outermost elements with these names, in order.  Unclosed tags do not count."""
+    """Yield the outermost elements with these names, in order.  Unclosed tags are not counted."""
     opened: dict[str, list[re.Match[str]]] = {name: [] for name in names}
     found: dict[str, list[tuple[re.Match[str], re.Match[str]]]] = {name: [] for name in names}  # start and end tags
     for tag in _tags(tuple(names)).finditer(text):

@@ -1,11 +1,11 @@
 """Templates: reading them from files, checking them, and rendering them with values.
 
-Templates run in Jinja2's immutable sandbox.  Variables are written ``{{ name }}``, never ``{name}``, so JSON needs no
-escaping.  If variables are missing, the error lists their names.  Only developers' templates are rendered; text from
-users and models is never a template.
+Templates run in Jinja2's immutable sandbox.  Variables are written as ``{{ name }}``, never as ``{name}``, so JSON
+needs no escaping.  If variables are missing, the error lists their names.  Only developers' templates are rendered;
+text from users and models is never treated as a template.
 
-Jinja2 and `values`, which prints models, dataclasses and enum members, take a while to load.  They are loaded only for
-templates and values that need them.
+Jinja2 and `values`, which prints models, dataclasses and enum members, take a while to load, so they are loaded only
+for templates and values that need them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PLAIN = frozenset((str, int, float, bool, type(None)))  # printed as in Python
 
 
 class Joined(str):
-    """The text of a template, with the templates that it includes, extends or imports, by name."""
+    """A template's text, with the templates that it includes, extends or imports, by name."""
 
     __slots__ = ("_hash", "parts")
 
@@ -94,7 +94,7 @@ def _printed(value: Any) -> Any:
 
 
 def _printed_value(value: Any) -> Any:
-    """Return the value's own text, or the value itself if it has no text."""
+    """Return the value's own text, or the value itself if it has none."""
     if type(value) in _PLAIN:
         return value
     # Imported here because it loads pydantic, which most templates do not need, and because it imports this module.
@@ -124,7 +124,7 @@ def _compiled(template: str, guard: TextGuard | None = None) -> jinja2.Template:
 
 @lru_cache(maxsize=1024)
 def _pieces(template: str) -> tuple[str, ...] | None:
-    """Return strings alternating with variable names, or None if the template contains any other syntax."""
+    """Return strings that alternate with variable names, or None if the template contains any other syntax."""
     pieces = _NAME.split(template)
     if any(map(_SYNTAX.search, pieces[::2])):
         return None
@@ -225,7 +225,7 @@ def _rendered(template: str, needed: frozenset[str], values: Mapping[str, Any], 
 
 
 def attributes(template: str) -> frozenset[tuple[str, str]]:
-    """Return the variables' attributes that ``template`` reads, as `(variable, attribute)` pairs."""
+    """Return the attributes that ``template`` reads from its variables, as `(variable, attribute)` pairs."""
     from jinja2.nodes import Getattr, Name
 
     found = _environment().parse(template).find_all(Getattr)
@@ -273,7 +273,7 @@ class PromptFileProblem(NamedTuple):
 
 
 class PromptFileError(PromptError):
-    """A prompt file that cannot be used, with its first problem."""
+    """Raised for a prompt file that cannot be used, with its first problem."""
 
     def __init__(self, problem: PromptFileProblem) -> None:
         super().__init__(str(problem))
@@ -281,7 +281,7 @@ class PromptFileError(PromptError):
 
 
 class Content(NamedTuple):
-    """The parts of a prompt file."""
+    """The parts that a prompt file consists of."""
 
     front: str  # the lines between the fences
     text: str  # the template
@@ -306,7 +306,7 @@ def package_prompts(package: str) -> tuple[Path, ...]:
 
 
 def files_in(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the prompt files in a directory, and their relative names without suffixes."""
+    """Yield the prompt files in a directory, each with its relative name without the suffix."""
     for file in sorted(folder.rglob("*")):
         name = file.relative_to(folder).as_posix().removesuffix(file.suffix)
         if file.suffix in SUFFIXES and "/." not in f"/{name}":  # hidden files belong to other programs
@@ -317,7 +317,7 @@ def file_named(name: str, folder: Path, what: str) -> Path | None:
     """Return the prompt file in a directory with this name, whatever its suffix, or None.
 
     Raises:
-        PromptError: If there are several.
+        PromptError: If several files have this name.
     """
     named = [file for suffix in SUFFIXES if (file := folder / f"{name}{suffix}").exists()]
     if len(named) > 1:
@@ -337,12 +337,12 @@ def found(name: str | Path, folders: Iterable[Path], owner: str, advice: str = "
 
 
 def handler_text(file: Path, owner: str) -> str:
-    """Return the template in a file, relative to the working directory."""
+    """Return the template in a file, whose name is relative to the working directory."""
     return read_template(found(file, [Path.cwd()], owner))
 
 
 def read_template(file: Path) -> str:
-    """Return the text of a template file, with the templates that it includes, after checking it.
+    """Check a template file, and return its text with the templates that it includes.
 
     The final line break is not part of the template.
 
@@ -370,7 +370,7 @@ def read(file: Path, within: str | Path | None = None) -> Content:
 
 
 def template_in(content: Content, file: Path, within: str | Path | None = None) -> str:
-    """Return the template of a file, with the templates that it includes."""
+    """Return the template in a file, with the templates that it includes."""
     text = content.text.removesuffix("\n")
     gathering = _Gathering(Path(file.parent if within is None else within))
     gathering.add(text, file, content.line, [str(file)])
@@ -385,7 +385,7 @@ class _Gathering:
     def add(self, text: str, file: Path, before: int, trail: list[str]) -> None:
         """Check a template that begins after ``before`` lines of its file, and read the templates that it includes.
 
-        ``trail`` holds the files that led to this one, and this one.
+        ``trail`` holds the files that led to this one, followed by this one.
         """
         try:
             variables(text)
@@ -412,7 +412,7 @@ class _Gathering:
                 self.add(self.parts[name], path, part.line, [*trail, str(path)])
 
     def _there(self, reference: _Reference, file: Path, line: int) -> list[str]:
-        """Return the existing templates that a reference names."""
+        """Return those templates named by a reference that exist."""
         if not reference.names:
             raise problem(file, "expected the name of a template in quotes, got one that is computed", line)
         for name in reference.names:
@@ -445,5 +445,5 @@ def _read_file(file: Path, within: str | Path | None) -> str:
 
 
 def problem(file: Path, text: str, line: int = 0) -> PromptFileError:
-    """Return the error for a problem in a prompt file."""
+    """Return the error to raise for a problem in a prompt file."""
     return PromptFileError(PromptFileProblem(str(file), line, text))

@@ -1,4 +1,4 @@
-"""How types are shown to a model: as a schema, as an example value, or as a guide with both."""
+"""How a model is shown types: as a schema, as an example value, or as a guide with both."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def prompt_schema(kind: Any) -> str:
         kind: Any type that pydantic can validate, such as a model, a dataclass, an enumeration or a union.
 
     Raises:
-        PromptError: If it has no schema, or the schema is too long.
+        PromptError: If the type has no schema, or if its schema is too long.
 
     Examples:
         >>> class Ticket(PromptModel):
@@ -95,7 +95,7 @@ def _schema(kind: Any) -> str:
 
 
 class _Schema:
-    """Prints one schema.  A type becomes a string, or the lines of a block."""
+    """Prints a schema.  Each type becomes a string or the lines of a block."""
 
     def __init__(self) -> None:
         self.open: list[Any] = []  # the records that are being printed
@@ -186,7 +186,7 @@ class _Schema:
         return joined
 
     def variant(self, kind: Any, tag: str | None) -> str | Lines:
-        """Return a union member with its name and docstring.  A member with a tag is printed inside the tag."""
+        """Return a union member with its name and docstring, printed inside its tag if it has one."""
         printed = self.typed(kind)
         doc = docstring_of(kind).partition("\n\n")[0] if is_record(kind) else ""
         lines = [_quoted(printed)] if isinstance(printed, str) else [*printed]
@@ -246,7 +246,7 @@ def _is_plain(kind: Any) -> bool:
 
 
 def bare(kind: Any) -> Any:
-    """Return the type without annotations and aliases, and with type variables replaced by their bounds."""
+    """Return the type without annotations and aliases, with type variables replaced by their bounds."""
     while True:
         kind = without_notes(kind)
         if not isinstance(kind, TypeVar):
@@ -255,7 +255,7 @@ def bare(kind: Any) -> Any:
 
 
 def _leaf(kind: Any) -> str:
-    """Return a plain type as pydantic describes it."""
+    """Return the text for a plain type, as pydantic describes the type."""
     if (word := next((word for plain, word in _WORDS.items() if kind is plain), None)) is not None:
         return word
     try:
@@ -295,14 +295,14 @@ _LISTS = (list, tuple, set, frozenset)
 def prompt_example(kind: Any) -> str:
     """Return an example of a type's values as JSON, for a model that must write a value.
 
-    A field's example is the first of these that exists: the ``example`` of its `PromptField`, the first of pydantic's
-    ``examples``, the default, the value in ``kind``, and a value derived from the type.
+    A field's example is the first of these that exists: the ``example`` in its `PromptField`, the first of pydantic's
+    ``examples``, the default, the value in ``kind``, or a value derived from the type.
 
     Args:
         kind: A type, or a value that completes the example.
 
     Raises:
-        PromptError: If a field has no example, or its example is invalid.
+        PromptError: If a field has no example, or if its example is invalid.
 
     Examples:
         >>> class Ticket(PromptModel):
@@ -321,7 +321,7 @@ def prompt_example(kind: Any) -> str:
 
 
 def examples_section(*kinds: Any) -> str:
-    """Return a prompt section with an example of each type; see `prompt_example`.
+    """Return a prompt section with an example for each type; see `prompt_example`.
 
     Examples:
         >>> class Ticket(PromptModel):
@@ -334,7 +334,7 @@ def examples_section(*kinds: Any) -> str:
 
 
 def kind_of(kind: Any) -> Any:
-    """Return the type of a record or an enum member.  A type is returned unchanged."""
+    """Return the type of a record or an enum member.  If a type is given, return it unchanged."""
     return type(kind) if isinstance(kind, Enum) or is_record(type(kind)) else kind
 
 
@@ -435,7 +435,7 @@ def prompt_guide(kind: Any, mode: GuideMode = "full") -> str:
         mode: ``"full"``, ``"schema_only"`` or ``"example_only"``.
 
     Raises:
-        PromptError: If the mode is unknown, or the type has no schema or example.
+        PromptError: If the mode is unknown, or if the type has no schema or example.
 
     Examples:
         >>> class Ticket(PromptModel):

@@ -1,14 +1,17 @@
-"""Unions whose members JSON alone does not identify.  They are shown with tags, and are never read by guessing.
+"""Handles unions whose members cannot be told apart by their JSON alone.
+
+They are shown with tags, and are never read by guessing.
 
 pydantic takes the first member that fits a document, which may be the wrong one.  For example, a refusal without its
 reason is read as an approval, and every document fits a member without fields.  Therefore these rules apply to objects
 and lists:
 
-- If documents of the members always differ, the union is shown without tags.  Two members differ if each has a required
-  field that the other lacks, or if a field of both has different constants.
+- If the members' documents always differ, the union is shown without tags.  Two members differ if each has a required
+  field that the other lacks, or if a field that both have is limited to different constants.
 - Otherwise each member is shown as an object with one field, whose name is the tag: ``{"Approve": {…}}``.
-- In both cases, a tagged document is read as the member with that tag.  An untagged document is read as the only member
-  with a field or constant of the document that all other members lack.  Other documents and unknown fields are errors.
+- In both cases, a tagged document is read as the member with that tag.  An untagged document is read as a certain
+  member if it has a field or constant that this member allows and all others lack.  Other documents and unknown fields
+  are errors.
 
 pydantic handles strings, numbers and other plain values, and unions with their own discriminator.
 """
@@ -57,19 +60,19 @@ class _Form(Value, frozen=True):
     items: tuple[_Form, ...] = ()  # the forms of an array's items
 
     def always_differs(self, other: _Form) -> bool:
-        """Return whether every document of this form differs from all documents of the other form."""
+        """Return whether every document in this form differs from all documents in the other form."""
         if any(values.isdisjoint(other.constants.get(name, values)) for name, values in self.constants.items()):
             return True
         return not other.is_open and any(all(map(other.lacks, names)) for names in self.required)
 
     def may_differ(self, other: _Form) -> bool:
-        """Return whether some document of this form differs from all documents of the other form."""
+        """Return whether some document in this form differs from all documents in the other form."""
         if any(values.isdisjoint(other.constants.get(name, values)) for name, values in self.constants.items()):
             return True
         return not other.is_open and any(map(other.lacks, self.names))
 
     def differs(self, other: _Form, document: Mapping[str, Any]) -> bool:
-        """Return whether something in this document fits this form, but no document of the other form."""
+        """Return whether something in this document fits this form but no document in the other form."""
         return any(
             (not other.is_open and other.lacks(name))
             or (
@@ -90,7 +93,7 @@ class _Form(Value, frozen=True):
         )
 
     def lacks(self, name: str) -> bool:
-        """Return whether the form has no such field, even allowing for typos in the name."""
+        """Return whether the form has no such field, even if typos in the name are allowed for."""
         return name not in self.names and only_close(name, self.names) is None
 
 
@@ -129,7 +132,7 @@ class _Member:
 class _Members:
     """The members of a union, and how to tell them apart.
 
-    ``tags`` contains the tags of members that are shown with one, by index.
+    ``tags`` maps the indexes of the members that are shown with a tag to these tags.
     """
 
     def __init__(self, members: Sequence[_Member], labels: Sequence[str]) -> None:
@@ -178,7 +181,7 @@ class _Members:
 
 
 def adapter_of(kind: Any) -> TypeAdapter[Any] | _Reader:
-    """Return an adapter that reads JSON as a value of a type, and can describe that JSON.
+    """Return an adapter that reads JSON as a value of a type and can describe that JSON.
 
     Raises:
         Exception: If pydantic cannot represent the type in JSON.
@@ -191,9 +194,9 @@ def adapter_of(kind: Any) -> TypeAdapter[Any] | _Reader:
 
 
 def union_core(cores: Sequence[Core], names: Sequence[str]) -> Core:
-    """Return a core schema that reads JSON as a value of one of several schemas, whose objects have these names.
+    """Return a core schema that reads JSON as a value of one of several schemas, given the names of their objects.
 
-    If one schema allows anything, for example because it was too large to read, so does the result.
+    If one schema allows anything, for example because it was too large to read, the result does too.
     """
     if any(core["type"] == "any" for core in cores):
         return {"type": "any"}
@@ -222,7 +225,7 @@ def are_alike(one: Any, other: Any) -> bool:
 
 
 def tags_of(kinds: Sequence[Any]) -> Sequence[str | None]:
-    """Return the tag of each union member, or None for a member that is shown without a tag."""
+    """Return each union member's tag, or None for a member that is shown without one."""
     pairs = [(core, _Walk(core)) for core in map(_core, kinds)]
     members = _Members(
         [_Member(core, walk.forms(core)) for core, walk in pairs], [walk.label(core) for core, walk in pairs]
@@ -249,7 +252,7 @@ class _Reader:
         return self._described("shown")
 
     def all_json_schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of everything that is read: members with and without their tags."""
+        """Return the JSON Schema for everything that is read: members with and without their tags."""
         return self._described("all")
 
     def _described(self, purpose: Purpose) -> dict[str, Any]:
@@ -263,8 +266,8 @@ class _Reader:
 class _Walk:
     """Rewrites a core schema so that the members of its unions are told apart.
 
-    The result serves to read values, to describe them, or to describe everything that is read.  A schema that reads
-    refuses numbers that JSON does not have, such as NaN, unless the type allows them explicitly.
+    The result serves to read values, to describe them, or to describe everything that is read.  A schema that serves to
+    read refuses numbers that JSON does not have, such as NaN, unless the type allows them explicitly.
     """
 
     def __init__(self, root: Core, purpose: Purpose = "shown") -> None:
@@ -352,7 +355,7 @@ class _Walk:
         }
 
     def closed(self, core: Core) -> Core:
-        """Return the schema of an object with other fields forbidden, unless it allows them explicitly."""
+        """Return an object's schema with other fields forbidden, unless it allows them explicitly."""
         kind = core["type"]
         if kind == "definition-ref":
             return self.closed(self._definitions[core["schema_ref"]])
@@ -406,7 +409,7 @@ class _Walk:
         return _Form("object", frozenset(names), tuple(required), constants, _is_open(core, config))
 
     def _constants(self, core: Core) -> frozenset[Constant]:
-        """Return the constants that a field is limited to, or an empty set if it is not limited."""
+        """Return the constants to which a field is limited, or an empty set if it is not limited."""
         if core["type"] in ("literal", "enum"):
             values = core["expected"] if core["type"] == "literal" else core["members"]
             return frozenset(map(_constant, values))
@@ -418,7 +421,7 @@ class _Walk:
         return self._constants(core["schema"]) if core["type"] == "default" else frozenset()
 
     def label(self, core: Core) -> str:
-        """Return the name of a member, in letters, digits and underscores."""
+        """Return a member's name, made up of letters, digits and underscores."""
         while "cls" not in core and "cls_name" not in core:
             if core["type"] in ("union", "tagged-union"):
                 return "_or_".join(map(self.label, _choices(core)))[:64]
@@ -458,7 +461,7 @@ def _nodes(core: Core) -> Iterator[Core]:
 
 
 def _inner(core: Core) -> Core | None:
-    """Return the schema that the JSON of a wrapper schema must fit, or None."""
+    """Return the schema that a wrapper schema's JSON must fit, or None."""
     if core["type"] == "json":  # a string that contains JSON
         return None
     alternatives = (core.get("json_schema"), core.get("strict_schema"), core.get("schema"), *core.get("steps", ()))

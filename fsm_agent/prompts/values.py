@@ -1,8 +1,8 @@
-"""How values are shown to a model, as text and pictures: with their class's template, or with a line for each field.
+"""How a model is shown values, as text and images: with their class's template, or with a line for each field.
 
-A class declares templates in ``__prompt_template__``, or in a file that ``__prompt_file__`` names.  ``__prompt_for__``
-maps target names and target types to templates.  The template for a target object may also use ``{{ self.name }}``,
-``{{ target.name }}`` and ``{self:schema_only}``.
+A class declares its template in ``__prompt_template__``, or in a file that ``__prompt_file__`` names.
+``__prompt_for__`` maps the names and types of targets to templates.  The template for a target object may also use ``{{
+self.name }}``, ``{{ target.name }}`` and ``{self:schema_only}``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _readable(template: str) -> str:
 
 
 def render_for(template: str, value: Any, target: object) -> str:
-    """Return the text of a value for a target object."""
+    """Return a value's text for a target object."""
     readable = _readable(template)
     forms = {mode: f"{_SELF}{mode}" for mode in MODES}
     guides = {name: prompt_guide(value, mode) for mode, name in forms.items() if name in variables(readable)}
@@ -86,7 +86,7 @@ DECLARATIONS = (TEMPLATE, FILE, FOR)
 
 @lru_cache(maxsize=1024)
 def template_of(kind: type) -> str | None:
-    """Return the template that a class declares or inherits, or None."""
+    """Return the template that a class declares or inherits, or None if it has none."""
     for base in kind.__mro__:
         text, file = vars(base).get(TEMPLATE), vars(base).get(FILE)
         if text is not None and file is not None:
@@ -100,7 +100,7 @@ def template_of(kind: type) -> str | None:
 
 @lru_cache(maxsize=1024)
 def templates_for(kind: type) -> Mapping[Any, str]:
-    """Return the templates of a class for targets, by name or type."""
+    """Return a class's templates for targets, by the target's name or type."""
     found: dict[Any, str] = {}
     for base in reversed(kind.__mro__):
         declared = vars(base).get(FOR) or {}
@@ -124,13 +124,13 @@ def templates_for(kind: type) -> Mapping[Any, str]:
 
 
 def targets_of(kind: type) -> list[str]:
-    """Return the names of all targets in a class's templates and fields."""
+    """Return the names of all targets that a class's templates and fields mention."""
     named = [mark.target for field in fields_of(kind) for mark in field.marks if mark.target]
     return list(dict.fromkeys([*[target for target in templates_for(kind) if isinstance(target, str)], *named]))
 
 
 def check_declarations(kind: type) -> None:
-    """Check the prompt declarations of a class."""
+    """Check a class's prompt declarations."""
     for name in vars(kind):
         if name.startswith("__prompt_") and name not in DECLARATIONS:
             raise PromptError(
@@ -141,7 +141,7 @@ def check_declarations(kind: type) -> None:
 
 
 def _checked(template: Any, kind: type, owner: str) -> str:
-    """Return the template after checking that all its variables are fields or properties of the class."""
+    """Check that all the template's variables are fields or properties of the class, and return the template."""
     require(owner, template, isinstance(template, str), "a string", PromptError)
     try:
         used = variables(template)
@@ -185,7 +185,7 @@ def prompt_text(value: Any, target: object = None) -> str:
 
     Args:
         value: The value.
-        target: Whom the text is for: the name of a target, or an object whose type is in ``__prompt_for__``.
+        target: Whom the text is for: a target's name, or an object whose type is in ``__prompt_for__``.
 
     Raises:
         PromptError: If the target is unknown, a template is wrong, or the value contains itself.
@@ -215,12 +215,12 @@ def prompt_text(value: Any, target: object = None) -> str:
 
 
 def text_without_method(value: Any) -> str:
-    """Return a value's text without using its ``to_prompt``, so that this method can call it."""
+    """Return a value's text without using its ``to_prompt`` method, so that the method can call this function."""
     return _text(value, None, is_asking=True)
 
 
 def check_target(kind: type, target: str) -> None:
-    """Refuse a target that a class does not have."""
+    """Refuse a target for which a class declares nothing."""
     if target not in (known := targets_of(kind)):
         raise PromptError(f"{kind.__name__}: expected one of its targets, got {target!r}{hint(target, known)}")
 
@@ -231,9 +231,9 @@ def printed(value: Any) -> Any:
 
 
 def is_worded(value: Any) -> bool:
-    """Return whether JSON would lose text that the author of the value's class wrote for models.
+    """Return whether JSON would lose text that the author of a value's class wrote for models.
 
-    Such text is the meaning of an enum member, or the ``to_prompt`` of the value or a value inside it.
+    Such text is an enum member's meaning, or what ``to_prompt`` returns for the value or a value inside it.
     """
     return any(_has_meaning(item) or hasattr(item, "to_prompt") for item in _inner(value, _values_of))
 
@@ -243,7 +243,7 @@ def _inner(value: Any, fields: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
 
     Args:
         value: The value.
-        fields: Returns the values of a record's fields that count.
+        fields: A function that returns the values of those record fields that count.
     """
     pending, seen = [value], set[int]()
     while pending:
@@ -267,7 +267,7 @@ def _values_of(record: Any) -> list[Any]:
 
 
 def is_attachment(value: Any) -> bool:
-    """Return whether a value is a picture, a document, or a list of them."""
+    """Return whether a value is an image, a document, or a list of these."""
     if isinstance(value, list | tuple) and value:
         return all(isinstance(item, Image | Document) for item in value)
     return isinstance(value, Image | Document)
@@ -377,7 +377,7 @@ def _named(key: str, value: Any, step: str) -> str:
 
 
 def _entry(key: str, text: str, *, is_block: bool = False) -> str:
-    """Return a line with a key.  Further lines are indented, so that they do not look like keys."""
+    """Return a line that begins with a key.  Further lines are indented so that they do not look like keys."""
     if is_block:
         return f"{key}:\n  {_indented(text)}" if text else f"{key}:"
     return f"{key}: {_indented(text)}"
@@ -423,17 +423,17 @@ def _indented(text: str) -> str:
 
 
 def prompt_parts(value: Any, target: object = None) -> tuple[Attachment | Text, ...]:
-    """Return a value as message parts: its pictures and documents in field order, then its text.
+    """Return a value as message parts: its images and documents, in field order, then its text.
 
     Use them in a message with ``Message.of("user", *prompt_parts(value))``.
 
     Args:
         value: The value.
-        target: The reader of the text; see `prompt_text`.
+        target: Whom the text is for; see `prompt_text`.
 
     Raises:
         PromptError: If the value cannot be printed; see `prompt_text`.
-        UsageError: If a field declared as an image does not hold one.
+        UsageError: If a field that is declared as an image does not hold one.
 
     Examples:
         >>> prompt_parts({"count": 2})
@@ -445,9 +445,10 @@ def prompt_parts(value: Any, target: object = None) -> tuple[Attachment | Text, 
 
 
 def attachments_in(value: Any, target: str | None = None, *, may_read: bool = False) -> Iterator[Attachment]:
-    """Yield the pictures and documents in a value, in order.  Cycles are allowed.
+    """Yield the images and documents in a value, in order.  Cycles are allowed.
 
-    The target decides which fields are included.  ``may_read`` allows reading images from their sources, such as paths.
+    The target decides which fields are included.  ``may_read`` allows images to be read from their sources, such as
+    paths.
     """
 
     def shown(record: Any) -> Iterator[Any]:
@@ -469,7 +470,7 @@ def attachments_in(value: Any, target: str | None = None, *, may_read: bool = Fa
 
 
 def _readable_fields(kind: type) -> Sequence[RecordField]:
-    """Return the fields of a record, or an empty result if its annotations are only for type checkers."""
+    """Return a record's fields, or an empty result if its annotations are meant only for type checkers."""
     try:
         return fields_of(kind)
     except PromptError:
