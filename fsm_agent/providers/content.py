@@ -216,7 +216,7 @@ class CallIds:
         self._is_plain = is_plain
         self._used = set[str]()
         self._answered = set[str]()
-        self._ids: dict[tuple[str, str], tuple[str, ...]] = {}  # in order, by what a call and its result share
+        self._ids: dict[tuple[str, str], list[str]] = {}  # in order, by what a call and its result share
 
     def of_call(self, call: FunctionCall) -> str:
         """Return the id of the next call in the dialog."""
@@ -226,7 +226,7 @@ class CallIds:
             id = next(id for id in made if id not in self._used)
         self._used.add(id)
         for key in _keys(call):
-            self._ids[key] = (*self._ids.get(key, ()), id)
+            self._ids.setdefault(key, []).append(id)
         return id
 
     def of_result(self, result: FunctionResult) -> str:
@@ -234,7 +234,7 @@ class CallIds:
         for key in _keys(result):
             if ids := self._ids.get(key):
                 while len(ids) > 1 and ids[0] in self._answered:
-                    ids = self._ids[key] = ids[1:]
+                    del ids[0]
                 self._answered.add(ids[0])
                 return ids[0]
         return self._wished(result)
