@@ -85,8 +85,7 @@ class View:
         self._last: tuple[Vector[Stepped], Shown] | None = None  # valid for this trace
         self._reported = (0, 0)  # masked results, and tokens saved
         self._measured, self._room = 0, (plan.window or 0) // 4  # of the dialog: messages; characters still allowed
-        self._memos = defaultdict[Any, Memo](Memo)  # by place of the pass
-        self._tokens_of, self._digest_of = Memo(), Memo()
+        self._memos = defaultdict[Any, Memo](Memo)  # by place of the pass, or by what is measured
         self._frame: tuple[Any, int] | None = None
 
     def is_idle(self, record: CallRecord) -> bool:
@@ -259,7 +258,7 @@ class View:
     def _digest(self, messages: Sequence[Message]) -> str:
         digest = hashlib.blake2b(digest_size=8)
         for message in messages:
-            digest.update(self._digest_of.made(message, _digest_of))
+            digest.update(self._memos["digest"].made(message, _digest_of))
         return digest.hexdigest()
 
     # Summaries
@@ -302,7 +301,7 @@ class View:
         def count(message: Message) -> int:
             return self._count(Request(messages=(message,)), budget)
 
-        return sum([self._tokens_of.made(message, count) for message in messages])
+        return sum([self._memos["tokens"].made(message, count) for message in messages])
 
     def _tokens_beside(self, request: Request, budget: Budget) -> int:
         known = self._frame
