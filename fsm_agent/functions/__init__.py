@@ -1,4 +1,4 @@
-"""Functions for models to call: their signatures, schemas and policies, toolsets and versions.
+"""Functions that models call, with their signatures, schemas and policies, and toolsets of functions with versions.
 
 This package describes functions and checks their arguments.  `fsm_agent.runtime` runs them.
 """

@@ -1,8 +1,8 @@
-"""The context of a running function: its deps, and its access to the agent call.
+"""The context of a running function: its deps and its access to the agent call.
 
-Deps are a value, or a function of (agent, extra, user) that makes the value for one run.  The arguments are the name of
-the run's agent or flow, the run's ``extra``, and the user who asked (the run's ``by``).  A class is refused.  Any other
-object is a value, even a callable one.  To use a function as the value, pass a function that returns it.
+Deps are a value, or a function of (agent, extra, user) that makes the value for one run.  Its arguments are the name of
+the run's agent or flow, the run's ``extra``, and the user who made the call (the run's ``by``).  A class is refused.
+Any other object is a value, even if it is callable.  To use a function as the value, pass a function that returns it.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ class Delegate(Protocol):
 
     @property
     def is_handoff(self) -> bool:
-        """True if the agent takes over the dialog, so that its answer is the answer of the call."""
+        """True if the agent takes over the dialog, so that its answer becomes the call's answer."""
 
     @property
     def environment(self) -> Any:
-        """The environment that performs the effects of the agent's calls."""
+        """The environment that performs the effects in the agent's calls."""
 
     @property
     def hooks(self) -> Sequence[Any]:
-        """The objects that receive the events of the agent's calls."""
+        """The objects that receive the events from the agent's calls."""
 
     @property
     def hears_inside(self) -> bool:
-        """True if the hooks also receive the events of inner processes."""
+        """True if the hooks also receive the events from inner processes."""
 
     @property
     def has_listener(self) -> bool:
@@ -53,25 +53,25 @@ class Delegate(Protocol):
 
     @property
     def agents(self) -> Sequence[Any]:
-        """The agents whose models may be called, not including the agents among their functions."""
+        """The agents whose models may be called, not counting the agents among their functions."""
 
     @property
     def fingerprint(self) -> str:
-        """A string that changes with the code that decides the steps of calls."""
+        """A string that changes when the code that decides the steps of calls changes."""
 
     @property
     def tables_json(self) -> bytes:
-        """The tables of the flow and its inner flows as JSON, or empty for an agent or if they are too large."""
+        """The tables of the flow and its inner flows as JSON; empty for an agent, or if they are too large."""
 
     def seeded(self, f: FunctionCall, depth: int, deps: Any) -> Any:
-        """Return the record of a call or run that has not begun.  Must be pure."""
+        """Return the record for a call or run that has not begun.  This must be pure."""
 
     def take_over(self, record: Any, path: str, deps: Any, is_system_own: bool) -> Any:
-        """Return the record of a call that takes over the dialog and has not begun.  Must be pure.
+        """Return the record for a call that takes over the dialog and has not begun.  This must be pure.
 
         Args:
             record: The record of the call that hands over its dialog.
-            path: The further handoffs to the agent that governs the dialog, or ``""``.
+            path: The further handoffs that lead to the agent that governs the dialog, or ``""``.
             deps: The deps of that call.
             is_system_own: True if no agent put the system message into the dialog.
         """
@@ -102,7 +102,7 @@ class Made:
 
 
 class Later:
-    """A placeholder for deps that only the driver has.  Code that submits work or reads a run uses it."""
+    """A placeholder for deps that only the driver has, used by code that submits work or reads a run."""
 
     def __repr__(self) -> str:
         return "the deps of the driver"
@@ -112,7 +112,7 @@ LATER = Later()
 
 
 def is_maker(deps: object) -> bool:
-    """Return whether deps are a function that makes the value."""
+    """Return whether deps are a function that makes the deps' value."""
     return callable(deps) and (isinstance(deps, partial) or inspect.isroutine(deps))
 
 
@@ -140,7 +140,9 @@ def check_deps(deps: object) -> None:
 
 
 def deps_for(deps: Any, agent: str, extra: Mapping[str, Any], user: str) -> Any:
-    """Return the value of ``deps`` for one run.  A function gets the name of the agent or flow, ``extra`` and the user.
+    """Return the value of ``deps`` for one run.
+
+    A function is given the agent's or flow's name, ``extra`` and the user.
 
     Raises:
         UsageError: If the deps are a class, or a function with the wrong parameters.
@@ -152,9 +154,9 @@ def deps_for(deps: Any, agent: str, extra: Mapping[str, Any], user: str) -> Any:
 
 
 def misfit(deps: object, kind: type | None) -> bool:
-    """Return whether a value cannot be used as an instance of a class.
+    """Return whether a value certainly cannot be used as an instance of a class.
 
-    Objects of other user-defined classes may be usable, such as test doubles.
+    Objects of other user-defined classes, such as test doubles, may be usable.
     """
     if (
         kind is None
@@ -181,7 +183,7 @@ def _never() -> bool:
 
 
 class CallScope(Protocol):
-    """The agent call that runs the function, for calls that the function makes."""
+    """The agent call that runs a function, inside which the function makes its own calls."""
 
     @property
     def key(self) -> str: ...
@@ -190,20 +192,20 @@ class CallScope(Protocol):
 class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
     """The argument of a function whose first parameter is annotated ``Context`` or ``Context[MyDeps]``.
 
-    The schema leaves out this parameter, so the model neither sees nor fills it.  For a test, make one from ``deps``
-    alone.
+    The schema leaves this parameter out, so the model neither sees it nor fills it in.  For a test, make a context from
+    ``deps`` alone.
 
     Args:
         deps: Objects that the agent's caller shares with the functions, such as a database, a user or a cache.
         function_call: The model's function call.
         agent_call_id: The id of the agent call, which is also the name of its run.  Inside a flow, it is the name of
             the flow's run.
-        depth: The number of agent calls around this one; 0 if no function started it.
-        attempt: Which attempt at the function call this is, counted from 1; more than 1 after a retry.
+        depth: The number of agent calls inside which this call is nested; 0 if no function started it.
+        attempt: The number of this attempt at the function call, counted from 1; more than 1 after a retry.
         emit: Reports progress to observers.  The model does not see it.
-        is_cancelled: Returns whether the agent call is being stopped.  A long-running function should check this now
+        is_cancelled: Returns whether the agent call is being stopped, which a long-running function should check now
             and then.
-        release: Removes the results of these rounds, counted from 1, from all later requests to the model.
+        release: Removes the results in the given rounds, counted from 1, from all later requests to the model.
         around: The call in which `call` makes inner calls, or None if the context was made by hand.
 
     Examples:
@@ -230,7 +232,7 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
 
     @property
     def idempotency_key(self) -> str:
-        """An id that is the same in every attempt at this call, even after a resume, to avoid double payments."""
+        """An id that stays the same in every attempt at this call, even after a resume, to avoid paying twice."""
         return f"{self.agent_call_id}/{self.function_call.id}"
 
     @overload
@@ -249,19 +251,19 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
         """Call an agent, a flow or an orchestrator as an inner call of the current agent call.
 
         The inner call counts towards the outer call's usage, and may use what is left of that call's budgets and time.
-        It has the same deps unless you pass others, and the outer call's approver if its agent has none.  It ends when
-        the function ends.  Its events go to the hooks of its own agent.
+        It has the same deps unless you pass others, and the outer call's approver if its own agent has none.  It ends
+        when the function ends.  Its events go to its own agent's hooks.
 
-        If the outer call is in a store, the inner call is stored, too, under the name of the function call and a
-        number.  When the function runs again after a crash, the inner call continues, or returns its result.  If the
-        function makes a different call this time, a new run begins.  If a crash leaves open whether an
-        inner ``once`` function ran, the outer run asks the question.
+        If the outer call is in a store, the inner call is stored too, under the function call's name and a number.
+        When the function runs again after a crash, the inner call continues or returns its result.  If the function
+        makes a different call this time, a new run begins.  If a crash leaves open whether an inner ``once`` function
+        ran, the outer run asks the question.
 
-        The ``usage_by_agent`` of the outer call lists the inner call's tokens under the function's key, such as
-        ``run:1.0``, even if the inner call fails.  The tokens are missing if the outer call is cancelled before the
-        inner call ends.
+        The outer call's ``usage_by_agent`` lists the inner call's tokens under the function's key, such as ``run:1.0``,
+        even if the inner call fails, but not if the outer call is cancelled before the inner call ends.
 
-        In a coroutine function, use `acall`.  In a context that was made by hand, this is ``agent.call``.
+        In a coroutine function, use `acall` instead.  In a context that was made by hand, this simply calls
+        ``agent.call``.
 
         Args:
             agent: The agent.
@@ -270,7 +272,8 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
 
         Raises:
             CallFailed: If the inner call failed, or is nested deeper than `Limits.depth`.
-            UsageError: If ``agent`` is not an agent, or waits for a person, since functions cannot wait for people.
+            UsageError: If ``agent`` is not an agent, or if it waits for a person, because functions cannot wait for
+                people.
         """
         make: Any = _verb(agent, "call", is_inside=self.around is not None)
         options = {"deps": Made(self.deps), **options}
@@ -307,8 +310,8 @@ def _verb(agent: Any, verb: str, *, is_inside: bool) -> Callable[..., Any]:
 def accepts_context(decide: Callable[..., Any], owner: str, first: str = "call") -> bool:
     """Return whether to call ``decide`` with the `Context` as a second argument.
 
-    A second parameter without a default is the context.  With a default, it is the context only if its name or
-    annotation says so.  ``first`` names the first argument in the error.
+    A second parameter without a default is the context, whereas one with a default is the context only if its name or
+    annotation says so.  ``first`` is the first argument's name in the error.
 
     Raises:
         UsageError: If ``decide`` cannot be called with one or two arguments.

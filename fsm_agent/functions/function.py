@@ -57,15 +57,15 @@ class Function(Policy, Generic[P, R, Deps]):
     """A function that a model may request: a name, a description, a schema, a policy, and usually a callable.
 
     `Function.of` makes a function from a Python callable.  A function without a callable is answered from outside: it
-    suspends the call until a person or a program gives the outcome, unless `link` adds a callable.
+    suspends the agent call until a person or a program gives the outcome, unless `link` adds a callable.
 
     The model gets a string unchanged, an empty string as ``{}``, and any other result as JSON.  A function that calls
-    ``sys.exit()`` fails like any function that raises an exception.
+    ``sys.exit()`` fails in the same way as one that raises an exception.
 
     A recursive union among the parameters needs a ``Field(discriminator=…)``.  Without one, pydantic tries every member
     at every level, and deeply nested arguments take exponential time.
 
-    For type checkers, a function has the signature of its callable and the type of the deps that it needs, as in
+    For type checkers, a function has its callable's signature and the type of the deps that it needs, as in
     ``Function[[Context[Shop], str], float, Shop]``.
 
     Examples:
@@ -129,7 +129,7 @@ class Function(Policy, Generic[P, R, Deps]):
 
     @cached_property
     def takes_thread(self) -> bool:
-        """True if the function could block an event loop, so that it needs a thread."""
+        """True if the function could block an event loop and therefore needs a thread."""
         return self.blocking and self.acall is None and not self.is_awaited
 
     @cached_property
@@ -157,9 +157,9 @@ class Function(Policy, Generic[P, R, Deps]):
         Args:
             call: A function, method, coroutine function, partial, object with ``__call__``, or `Function`.  A
                 `Function` is copied with the changes given here.
-            name: The name for the model; by default the callable's name.
-            description: What the function does; by default the first paragraphs of the docstring.
-            namespace: Names for the annotations, in addition to the names in the callable's module.
+            name: The name that the model sees; by default, the callable's name.
+            description: What the function does; by default, the first paragraphs of the docstring.
+            namespace: Names that the annotations may use, in addition to the names in the callable's module.
             policy: The fields of `Policy`.
 
         Raises:
@@ -199,12 +199,13 @@ class Function(Policy, Generic[P, R, Deps]):
         """Return a copy of this function that runs ``call``.
 
         Args:
-            call: A callable that takes the arguments of the schema by name.  If its first parameter is annotated
-                `Context`, it gets the context first.
-            acall: The asyncio version of ``call``.
+            call: A callable that takes the schema's arguments by name.  If its first parameter is annotated `Context`,
+                it gets the context first.
+            acall: The ``async`` version of ``call``.
 
         Raises:
-            UsageError: If ``call`` lacks an argument of the schema, or needs one that the schema does not require.
+            UsageError: If ``call`` does not accept one of the schema's arguments, or needs one that the schema does not
+                require.
         """
         if isinstance(call, Function):
             call = cast("Callable[..., Any]", call.call)
@@ -224,7 +225,7 @@ class Function(Policy, Generic[P, R, Deps]):
         return replace(self, **{name: deepcopy(value, memo) for name, value in self._init_fields().items()})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle a function by reference if a module contains it, else by its fields.
+        """Pickle a function by reference if a module contains it, otherwise by its fields.
 
         Raises:
             UsageError: If no module contains the callable, so that another process could not find it.
@@ -264,7 +265,7 @@ class Function(Policy, Generic[P, R, Deps]):
             raise refused(error) from error
 
     def refusal(self, arguments_json: str) -> str | None:
-        """Return an error message for the model if these arguments are invalid, else None."""
+        """Return an error message for the model if these arguments are invalid, otherwise None."""
         try:
             self._validate(object_text(arguments_json))
         except REFUSALS as error:
@@ -276,7 +277,7 @@ class Function(Policy, Generic[P, R, Deps]):
 
         Args:
             arguments: The arguments as the model wrote them, or as `bind` returned them.
-            context: The context, for a function that takes one.
+            context: The context to pass to a function that takes one.
 
         Raises:
             ParseError: If the arguments are invalid.
@@ -284,7 +285,7 @@ class Function(Policy, Generic[P, R, Deps]):
         return self._invoke(self._callable(), arguments, context)
 
     def arun(self, arguments: str | Mapping[str, Any], context: Context[Any] | None = None) -> Any:
-        """Call the function as `run` does, but through `acall` if there is one.  Return a value or an awaitable."""
+        """Call the function as `run` does, but through its `acall` if it has one.  Return a value or an awaitable."""
         return self._invoke(self.acall or self._callable(), arguments, context)
 
     def _callable(self) -> Callable[..., R]:
@@ -305,7 +306,7 @@ class Function(Policy, Generic[P, R, Deps]):
         return call(*first, *[by_name.pop(key, default) for key, default in self.positional], **by_name)
 
     def format_result(self, value: Any, call: FunctionCall) -> str:
-        """Return a result as text for the model, from the function's ``format`` if it is set, else from `result_text`.
+        """Return a result as text for the model, using the function's ``format`` if it is set, otherwise `result_text`.
 
         Raises:
             UsageError: If ``format`` did not return text.
@@ -323,7 +324,7 @@ def _home(call: Any) -> str:
 
 
 def _held(call: Any) -> Any:
-    """Return the object under a callable's module and name, if it is the callable or a `Function` made from it."""
+    """Return the object with a callable's module and name, if it is that callable or a `Function` made from it."""
     try:
         found = resolve_name(_home(call))
     except (ImportError, AttributeError, ValueError):  # ValueError for a name such as "<lambda>"
@@ -344,7 +345,7 @@ def _unpickled(state: dict[str, Any]) -> Function:
 
 
 def result_text(value: Any, unknown: set[str] | None = None) -> str:
-    """Return the result of a function as text for the model: a string unchanged, any other value as JSON.
+    """Return a function's result as text for the model: a string unchanged, and any other value as JSON.
 
     A value that JSON cannot express, such as bytes that are not text, is shown as its ``str`` or ``repr``, and the name
     of its type is added to ``unknown``.
@@ -377,14 +378,14 @@ def result_text(value: Any, unknown: set[str] | None = None) -> str:
 
 
 class AnyArgument:
-    """A first argument that fits only a parameter of type ``object`` or ``Any``."""
+    """The type of a first argument that fits only a parameter of type ``object`` or ``Any``."""
 
 
 class Decorator(Protocol):
     """A decorator that makes a `Function` from a Python function and keeps its signature.
 
     A function with a ``Context[Shop]`` needs the deps ``Shop``, and a function without a context needs none.  The
-    signature stays open if the first parameter takes anything, since it would take a `Context`, too.  Under mypy, it
+    signature stays open if the first parameter takes anything, because it would take a `Context` too.  Under mypy, it
     also stays open for a function with a `Context` whose signature contains ``Any``.
     """
 

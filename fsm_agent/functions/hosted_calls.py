@@ -1,4 +1,4 @@
-"""Functions behind a provider's own tools that need something from the caller.
+"""Functions that stand behind a provider's own tools when these need something from the caller.
 
 A computer's actions are calls to the function `COMPUTER`, which are answered from outside unless the agent has a
 function with that name.  If an MCP server needs approval, each call to it is preceded by a call to a function whose
@@ -22,7 +22,7 @@ _HARMLESS = (None, "regular", "allowed")
 
 
 def answering(tools: Sequence[HostedTool], functions: Sequence[Function], *, has_approver: bool) -> dict[str, Function]:
-    """Return the functions that answer the tools, by name.
+    """Return the functions that answer calls to the tools, by name.
 
     Raises:
         PromptError: If a function has the name of an MCP server that needs approval.
@@ -57,7 +57,7 @@ def declared(functions: tuple[Function, ...], tools: Sequence[HostedTool]) -> tu
 
 
 def _computer(own: Function | None, *, has_approver: bool) -> Function:
-    """Return the function for computer actions.  Equal actions may be repeated."""
+    """Return the function for computer actions, for which equal calls may be repeated."""
     function = own or Function(name=COMPUTER, parameters={"type": "object"})
     needs: bool | Callable[..., bool] | None = function.needs_approval
     if needs is None:
@@ -88,7 +88,7 @@ def as_action(call: FunctionCall) -> FunctionCall:
 
 
 def action_of(call: FunctionCall) -> tuple[str, dict[str, Any]]:
-    """Return the name and arguments of the call that `as_action` converted."""
+    """Return `(name, arguments)` of the call that `as_action` converted."""
     arguments = call.arguments
     if call.name != COMPUTER or not isinstance(arguments.get(ACTION), str):
         return call.name, arguments

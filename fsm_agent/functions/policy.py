@@ -1,4 +1,4 @@
-"""Policies for functions: retries, dependencies, timeouts, approval, and the handling of exceptions."""
+"""Policies for functions: retries, dependencies, timeouts, approval, and how exceptions are handled."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Default(Value, frozen=True):
 
 
 class Retries(Value, frozen=True, kw_only=True):
-    """How often to retry a function that raised an exception, and how long to wait.  The wait doubles each time.
+    """How often to try a function that raises exceptions, and how long to wait in between.  The wait doubles each time.
 
     Examples:
         >>> tries = []
@@ -69,7 +69,7 @@ class Retries(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Policy:
-    """The options of a function in addition to its definition.  Every `Function` is a policy.
+    """The options that a function has in addition to its definition.  Every `Function` is a policy.
 
     Examples:
         >>> @function(max_calls=3)
@@ -103,7 +103,7 @@ class Policy:
 
 
 def check_policy(policy: Policy, owner: str) -> None:
-    """Check a policy, and convert its lists to tuples."""
+    """Check a policy, and convert the lists in it to tuples."""
     for name in ("depends_on", "middleware"):
         if isinstance(value := getattr(policy, name), list):
             object.__setattr__(policy, name, tuple(value))
@@ -136,7 +136,7 @@ def is_plain(value: Any) -> bool:
 
 
 def _takes(value: Any, count: int) -> bool:
-    """Return whether a callable takes this many arguments by position.  A callable without a signature might."""
+    """Return whether a callable takes this many positional arguments.  One without a signature might, so it counts."""
     try:
         signature = inspect.signature(value, follow_wrapped=False)  # a decorator may give more arguments
     except ValueError:  # written in C
@@ -218,7 +218,7 @@ _POLICY = (
 
 
 class AgentPolicy(TypedDict, total=False):
-    """The `Policy` fields that an agent used as a function accepts, for type checkers."""
+    """For type checkers: the `Policy` fields that an agent used as a function accepts."""
 
     needs_approval: bool | Callable[..., bool] | None
     repeatable: bool
@@ -233,7 +233,7 @@ class AgentPolicy(TypedDict, total=False):
 
 
 class PolicyOptions(AgentPolicy, total=False):
-    """All fields of a `Policy`, for type checkers."""
+    """For type checkers: all fields of a `Policy`."""
 
     acall: Callable[..., Any] | None
     blocking: bool

@@ -1,4 +1,4 @@
-"""The parameters of a function as a JSON Schema, and the validation of a call's arguments."""
+"""Describes a function's parameters as a JSON Schema, and validates a call's arguments."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _REPEAT = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
 
 
 def refused(error: Exception) -> ParseError:
-    """Return a validator's error in words for the model."""
+    """Return a validator's error in words that the model understands."""
     from pydantic_core import ValidationError
 
     if isinstance(error, ValidationError):
@@ -74,7 +74,7 @@ def refused(error: Exception) -> ParseError:
 
 
 def described_errors(error: ValidationError) -> str:
-    """Describe a validation error, one line per field: where it is, what is wrong, and what was given."""
+    """Describe a validation error with one line per field: where it is, what is wrong, and what was given."""
     items = error.errors(include_url=False, include_context=False)
     lines = []
     for item in items[:_MAX_ERRORS]:
@@ -102,8 +102,8 @@ class Validator(Protocol):
 def validate_arguments(validator: Validator, arguments: str) -> dict[str, Any]:
     """Return validated arguments.
 
-    Some models write a list or an object inside the arguments as a text of JSON, and null for what they leave out.
-    Both are accepted where nothing else is valid.
+    Some models write a list or an object inside the arguments as a string of JSON, and null for what they leave out.
+    Both are accepted, but only where they would otherwise be invalid.
     """
     try:
         validated: dict[str, Any] = validator.validate_json(arguments)
@@ -115,9 +115,9 @@ def validate_arguments(validator: Validator, arguments: str) -> dict[str, Any]:
 
 
 def _meant(arguments: str, error: ValueError) -> str | None:
-    """Return the arguments without the nulls, and with the lists and objects, that a validation error names.
+    """Return the arguments without the nulls that a validation error names, and with its strings of JSON parsed.
 
-    Return None if there are none.
+    Return None if the error names neither.
     """
     from pydantic_core import ValidationError, from_json, to_json
 
@@ -138,9 +138,9 @@ def _meant(arguments: str, error: ValueError) -> str | None:
 
 
 def _replace(document: Any, path: Sequence[str | int], given: Any, value: Any) -> bool:
-    """Replace what was given at a path, or remove it if ``value`` is None.  Return whether that was possible.
+    """Replace the value at a path, or remove it if ``value`` is None.  Return whether that was possible.
 
-    Some steps of the path name members of unions.
+    Some steps in the path name members of unions.
     """
     for step in path:
         is_there = step in document if isinstance(document, dict) else isinstance(document, list) and step != str(step)
@@ -159,10 +159,10 @@ class ArgumentsValidator:
 
     It supports types, ``enum``, ``const``, ``anyOf``, ``oneOf`` (as ``anyOf``), ``allOf``, local ``$ref``,
     ``nullable``, ``properties``, ``required``, ``additionalProperties``, ``items``, and bounds on numbers, strings and
-    lists.  The function or server that is called must check the rest.
+    lists.  The function or server that is called must check anything else.
 
-    A schema may be untrusted, so only a tree of bounded size is read.  This takes a fraction of a second, and each
-    check takes linear time in the arguments, whatever the schema.
+    A schema may be untrusted, so only a tree of limited size is read.  Whatever the schema, this takes a fraction of a
+    second, and each check takes time linear in the size of the arguments.
     """
 
     __slots__ = ("_schema", "_validator")
@@ -180,7 +180,7 @@ class ArgumentsValidator:
 
 
 def cores_of(kinds: Sequence[Any], root: Mapping[str, Any]) -> list[Core]:
-    """Return the core schemas for JSON Schemas within a root, for values written by people and programs.
+    """Return the core schemas for JSON Schemas within a root, to check values written by people and programs.
 
     Unlike in a model's arguments, null and unknown fields are accepted only where the schema allows them.  Schemas
     that are too large to be read whole allow anything.
@@ -248,7 +248,7 @@ class _Reader:
         return taken
 
     def read(self, schema: Any, depth: int) -> Core:
-        """Return the core schema for a JSON Schema.  It allows any value where nothing supported restricts it."""
+        """Return the core schema for a JSON Schema.  It allows any value that no supported keyword restricts."""
         self.left -= 1
         if depth > _MAX_DEPTH or self.left < 0 or not isinstance(schema, Mapping):
             return _ANY
@@ -352,7 +352,7 @@ def _either(kinds: list[Core], types: list[Any]) -> Core:
 def _cost(regex: str) -> float:
     """Return an upper estimate of the cost of compiling a pattern.
 
-    A Unicode character class costs 1, which is up to half a millisecond.
+    A Unicode character class costs 1, which stands for up to half a millisecond.
     """
     size, times = len(regex), 1
     for match in _REPEAT.finditer(regex):
@@ -382,7 +382,7 @@ def _scalar(schema: Mapping[str, Any], kind: Any) -> Core:
 
 
 def _bounded(plain: dict[str, Any], schema: Mapping[str, Any], names: Mapping[str, str]) -> Core:
-    """Return the schema with its bounds, or without them if pydantic refuses one, such as a look-around pattern."""
+    """Return the schema with its bounds, or without them if pydantic refuses one (such as a look-around pattern)."""
     bounds = {name: schema[key] for key, name in names.items() if key in schema}
     if plain["type"] == "int":  # pydantic accepts whole bounds only
         try:
@@ -451,7 +451,7 @@ def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> d
     """Return the `Function` fields that say how to pass a callable the arguments of an existing schema.
 
     Raises:
-        UsageError: If the callable does not accept an argument of the schema, or needs one that the schema does not
+        UsageError: If the callable does not accept one of the schema's arguments, or needs one that the schema does not
             require.
     """
     signature = _Signature(call, name, {})
@@ -481,7 +481,7 @@ def deps_of_second(call: Callable[..., Any]) -> dict[str, Any]:
 
 
 class _Signature:
-    """The signature of a callable, whose annotations are resolved where it was defined."""
+    """A callable's signature, whose annotations are resolved where the callable was defined."""
 
     def __init__(self, call: Any, name: str, namespace: Mapping[str, Any]) -> None:
         self._call, self._name, self._namespace = call, name, namespace
@@ -508,7 +508,7 @@ class _Signature:
         return get_type_hints(holder, self._scope, dict(self._namespace), include_extras=True)
 
     def without_deps(self, parameter: inspect.Parameter) -> Any:
-        """Return `Context` for a text such as "Context[Shop]", since `Shop` is often known to type checkers only."""
+        """Return `Context` for an annotation such as "Context[Shop]", because often only type checkers know `Shop`."""
         head, bracket, _ = parameter.annotation.partition("[") if isinstance(parameter.annotation, str) else ("",) * 3
         return Context if bracket and _is_context(self.evaluated(head)) else parameter.annotation
 
@@ -524,7 +524,7 @@ class _Signature:
 
     @cached_property
     def _context(self) -> inspect.Parameter | None:
-        """The parameter that takes the context, which no model sees."""
+        """The parameter that takes the context and that no model sees."""
         context = None
         for index, (key, parameter) in enumerate(self.parameters.items()):
             is_bare = index == 0 and parameter.annotation is parameter.empty
@@ -581,7 +581,7 @@ class _Signature:
         return {"deps_type": name, "deps_class": found if is_class else None}
 
     def arguments_type(self, documented: Mapping[str, str | None]) -> Any:
-        """Return a TypedDict of the arguments that a model gives, with these descriptions."""
+        """Return a TypedDict for the arguments that a model gives, with these descriptions."""
         from pydantic import BeforeValidator, ConfigDict, with_config
 
         fields: dict[str, Any] = {}
@@ -603,7 +603,7 @@ class _Signature:
 
 
 def _described(match: re.Match[str]) -> str:
-    """Return a docstring that begins with its parameters as one with a description, since only its lines are indented.
+    """Put a description before a docstring that begins with its parameters, so that these stay indented.
 
     Cleaning a docstring dedents all lines after the first one.
     """
@@ -623,7 +623,7 @@ def _find_docstring(call: Callable[..., Any]) -> tuple[Any, str]:
 
 
 def _plain(hint: Any) -> Any:
-    """Return a type without its name as an alias and without its notes."""
+    """Return a type without its alias name and without its annotations."""
     hint = getattr(hint, "__value__", hint)
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 

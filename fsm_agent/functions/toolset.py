@@ -29,7 +29,7 @@ FnDeps = TypeVar("FnDeps", default=Any)
 
 
 class FunctionSource(Protocol[Deps]):
-    """Any provider of functions, such as a `Toolset` or an MCP server.
+    """Anything that provides functions, such as a `Toolset` or an MCP server.
 
     Examples:
         >>> Agent(Script("Hi."), functions=[Toolset([], name="shop")]).call("Hello").output
@@ -51,7 +51,7 @@ class AsFunction(Protocol[Deps]):
 class PlainFunction(Protocol):
     """A Python function.
 
-    A `Function` has no ``__name__``, so type checkers do not accept one that needs other deps.
+    A `Function` has no ``__name__``, so type checkers do not mistake one that needs other deps for a plain function.
     """
 
     @property
@@ -68,10 +68,10 @@ NO_FUNCTIONS: tuple[Function[..., Any, Any], ...] = ()  # as a default, it leave
 
 
 def functions_of(items: Functions) -> tuple[Function, ...]:
-    """Return the functions in a list of functions, plain callables and sources, in order.
+    """Return, in order, the functions in a list of functions, plain callables and sources.
 
     Raises:
-        UsageError: If an item is of another kind, or is a toolset whose functions depend on the agent call.
+        UsageError: If an item is of another kind, or if it is a toolset whose functions depend on the agent call.
     """
     functions: list[Function] = []
     for item in _flat(items):
@@ -80,7 +80,7 @@ def functions_of(items: Functions) -> tuple[Function, ...]:
 
 
 def sources(items: Any) -> tuple[Any, ...]:
-    """Return the items of the argument ``functions``.  Agents become functions."""
+    """Return the items of the argument ``functions``, with agents turned into functions."""
     if (
         hasattr(items, "as_function")
         or hasattr(type(items), "functions")
@@ -102,7 +102,7 @@ def _as_function(agent: Any) -> Function:
 
 
 def is_asked_per_call(item: object) -> bool:
-    """Return whether an item of an argument ``functions`` is read again for each call, as an MCP server is."""
+    """Return whether an item of the argument ``functions`` is read again for each call, as an MCP server is."""
     return hasattr(type(item), "functions") and not isinstance(item, Toolset)
 
 
@@ -138,12 +138,12 @@ class _Entry(Value, frozen=True):
 class Toolset(Generic[Deps]):
     """A named set of functions.  It is immutable, and its methods return changed copies.
 
-    A function name may have several versions, and the highest one is offered.  Wherever a method takes names,
+    A function name may have several versions, of which the highest one is offered.  Wherever a method takes names,
     ``search@1`` stands for a single version.
 
     Args:
         functions: `Function`s, plain callables, and other sources of functions.
-        name: The name of the toolset in error messages.
+        name: The toolset's name in error messages.
 
     Raises:
         PromptError: If two functions have the same name and version, or their dependencies can never be met.
@@ -181,7 +181,7 @@ class Toolset(Generic[Deps]):
 
     @property
     def functions(self) -> tuple[Function[..., Any, Deps], ...]:
-        """The functions that may be offered.  For each name, this is the highest version whose share is not 0."""
+        """The functions that may be offered: for each name, the highest version whose share is not 0."""
         return self._offered
 
     @property
@@ -193,7 +193,7 @@ class Toolset(Generic[Deps]):
         """Iterate over the functions offered.
 
         Raises:
-            UsageError: If `decides_per_call` is true, since a list would offer all functions to every caller.
+            UsageError: If `decides_per_call` is true, because a list would offer all functions to every caller.
         """
         if self.decides_per_call:
             raise UsageError(
@@ -219,7 +219,7 @@ class Toolset(Generic[Deps]):
         return f"Toolset([{', '.join([function.name for function in self.functions])}], name={self.name!r})"
 
     def pick(self, name: str) -> Function:
-        """Return the function with this name: for ``search`` its highest version, and for ``search@1`` that version.
+        """Return the function with this name: for ``search``, its highest version, and for ``search@1``, that version.
 
         Raises:
             UsageError: If the name is unknown.
@@ -255,11 +255,11 @@ class Toolset(Generic[Deps]):
         return self._with([entry for entry in self._entries if entry.reference not in out])
 
     def prefixed(self, prefix: str) -> Toolset[Deps]:
-        """Return the functions with this prefix before each name.  Dependencies are renamed, too."""
+        """Return the functions with this prefix before each name.  Dependencies are renamed too."""
         return self._with(_renamed(self._entries, [f"{prefix}{entry.function.name}" for entry in self._entries]))
 
     def renamed(self, names: Mapping[str, str]) -> Toolset[Deps]:
-        """Return the functions under new names.  Dependencies are renamed, too.
+        """Return the functions under new names.  Dependencies are renamed too.
 
         A renamed version (``search@1``) becomes a separate function.
         """
@@ -288,7 +288,7 @@ class Toolset(Generic[Deps]):
         )
 
     def route(self, name: str, shares: Mapping[str, float], choose: Callable[[], float]) -> Toolset[Deps]:
-        """Return the functions, with the versions of one of them routed: each agent call gets one version, by share.
+        """Return the functions, with one function's versions routed: each agent call gets one version, by share.
 
         Args:
             name: The function's name.
@@ -314,7 +314,7 @@ class Toolset(Generic[Deps]):
         """Return the functions offered to one agent call, after filters and shares.
 
         Raises:
-            UsageError: If a filter did not return a bool, or ``choose`` returned no number, or a number out of range.
+            UsageError: If a filter did not return a bool, or if ``choose`` did not return a number in its range.
         """
         picked = {}
         for name, versions in self._by_name().items():
@@ -386,7 +386,10 @@ def _highest(versions: Iterable[_Entry]) -> _Entry:
 
 
 def _routed(admitted: Iterable[_Entry], point: float) -> list[_Entry]:
-    """Return the version whose share the point falls into.  The other versions get the shares of excluded versions."""
+    """Return the version into whose share the point falls.
+
+    The shares of excluded versions go to the other versions.
+    """
     versions = sorted(admitted, key=lambda entry: version_order(entry.function.version))
     shares = [(entry.share, entry) for entry in versions if entry.share]
     ends = [*accumulate([share for share, _ in shares])]
@@ -421,7 +424,7 @@ def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def _check_shares(name: str, shares: Mapping[str, float], versions: Sequence[str]) -> None:
-    """Refuse invalid shares of agent calls among the versions of a function."""
+    """Refuse invalid shares by which agent calls are divided among a function's versions."""
     for version, share in shares.items():
         if version not in versions:
             raise UsageError(f"function {name!r} has no version {version!r}{hint(str(version), versions)}")
@@ -432,7 +435,7 @@ def _check_shares(name: str, shares: Mapping[str, float], versions: Sequence[str
 
 
 def _chosen_point(name: str, choose: Callable[[], float]) -> float:
-    """Return a number of at least 0 and below 1, after checking it."""
+    """Return the number that ``choose`` gives, after checking that it is at least 0 and below 1."""
     point = choose()
     if not is_finite(point) or not 0 <= point < 1:
         raise UsageError(f"choose of function {name!r}: expected a number from 0 to below 1, got {point!r:.80}")
