@@ -1,8 +1,8 @@
 """Drives the runs in a store: with workers, or with the engines DBOS and Temporal.
 
 The store is a queue from which a `Worker` claims runs.  Most programs need nothing else.  An engine decides which
-worker drives a run and when; the run's journal in Postgres stays the source of truth.  Each engine needs its extra:
-``pip install 'fsm-agent[dbos]'`` or ``'fsm-agent[temporal]'``.
+worker drives a run and when, but the run's journal in Postgres remains the source of truth.  Each engine needs its
+extra: ``pip install 'fsm-agent[dbos]'`` or ``'fsm-agent[temporal]'``.
 """
 
 import fsm_agent.agents  # before its modules; see CONTRIBUTING.md

@@ -1,4 +1,4 @@
-"""DBOS: a job for a run is a row in the DBOS queue, written in the store's transaction."""
+"""The DBOS engine, in which a job for a run is a row in the DBOS queue, written in the store's transaction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIDY_S, MOST_TIDIED = 60.0, 1000
 class DbosEngine(Engine):
     """Drives the runs that DBOS has jobs for.
 
-    Each OS process has a single DBOS instance.  Its tables are in a schema next to the store's.
+    Each OS process has a single DBOS instance, whose tables are in a schema next to the store's.
     """
 
     _tidied_s = 0.0  # monotonic

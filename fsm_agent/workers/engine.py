@@ -1,4 +1,4 @@
-"""The common part of the engines.  Jobs are hints: an engine also searches for runs whose jobs were lost."""
+"""What the engines have in common.  Jobs are only hints: an engine also searches for runs whose jobs were lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def engine_of(name: str, worker: Worker) -> Engine:
 
     Raises:
         UsageError: If the worker's store is not in Postgres, or its address names another engine.
-        ConfigError: If the package of the engine is not installed.
+        ConfigError: If the engine's package is not installed.
 
     Examples:
         >>> store = "postgresql://me@localhost/shop?engine=dbos"
@@ -54,7 +54,7 @@ def engine_of(name: str, worker: Worker) -> Engine:
 
 
 class Engine(ABC):
-    """The base class of engines: drives the runs of a worker when the engine has jobs for them.
+    """The base class of engines, which drive a worker's runs when they have jobs for them.
 
     Args:
         worker: The worker that drives the runs.
@@ -97,21 +97,21 @@ class Engine(ABC):
 
     @property
     def leave_s(self) -> float:
-        """How long a job in progress may take once the worker is stopped, in seconds."""
+        """How long a job that is in progress may take once the worker is stopped, in seconds."""
         return DAY_S if self.worker.drain_s is None else self.worker.drain_s + LEAVE_S
 
     @abstractmethod
     def serving(self, threads: int) -> AbstractContextManager[None]:
-        """Take jobs until the end of the block, then finish the jobs that were taken."""
+        """Take jobs until the end of the ``with`` block, then finish the jobs that were taken."""
 
     def pause(self, seconds: float) -> None:
         """Wait between two searches for lost jobs, and do periodic work."""
         time.sleep(seconds)
 
     def drive(self, run: str) -> float | None:
-        """Drive the run of a job, if there is anything to do.
+        """Drive a job's run, if there is anything to do.
 
-        This does not raise, because the engine would forget a failed job.
+        This does not raise an exception, because the engine would forget a failed job.
 
         Returns:
             The seconds to wait before looking at the run again, or None if there is no need to.

@@ -1,7 +1,7 @@
 """Reports the health of a worker to its own program, to probes over HTTP, and to Prometheus.
 
-`HealthServer` only answers ``GET`` requests for ``/live``, ``/ready``, ``/health`` and ``/metrics``.  It reports counts
-and times, and never the content of runs.
+`HealthServer` answers only ``GET`` requests for ``/live``, ``/ready``, ``/health`` and ``/metrics``.  It reports counts
+and times, but never the content of runs.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class WorkerHealth(Value, frozen=True, kw_only=True):
     """The health of a worker.
 
     Attributes:
-        is_alive: Whether the worker is running, and has reported in the last 30 seconds.
-        is_ready: Whether it can also claim runs: it is not stopping, and its store answers.
+        is_alive: Whether the worker is running and has reported in the last 30 seconds.
+        is_ready: Whether the worker can also claim runs, because it is not stopping and its store answers.
         held: Number of runs that the worker is driving now.
         advanced: How many times the worker has advanced a run.
         last_step_s: The Unix time at which one of its runs last took a step, or None before the first step.
@@ -63,7 +63,7 @@ COUNTED = {  # what a worker counts by agent
 
 
 class Heartbeat:
-    """What a worker records about its work.  Thread-safe."""
+    """A thread-safe record that a worker keeps of its work."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -83,12 +83,12 @@ class Heartbeat:
 
     @property
     def is_beating(self) -> bool:
-        """True if the worker has recently reported that it is alive."""
+        """Whether the worker has recently reported that it is alive."""
         beat_s = self._beat_s
         return beat_s is not None and time.monotonic() - beat_s < ALIVE_S
 
     def count(self, what: str, agent: str) -> None:
-        """Add one to a counter of `COUNTED`."""
+        """Add one to one of the counters in `COUNTED`."""
         with self._lock:
             self.counts[what][agent] += 1
         if what == "steps":
@@ -106,11 +106,11 @@ class HealthServer:
     Args:
         worker: The worker.
         port: The TCP port, or 0 for any free port.
-        host: The address to listen on.  Every client that can reach it can read counts of runs, so the default is this
-            machine.
+        host: The address to listen on.  Every client that can reach it can read how many runs there are, so the default
+            is this machine.
 
     Attributes:
-        port: The port that it listens on.
+        port: The port that the server listens on.
 
     Raises:
         OSError: If the port is taken.
@@ -206,11 +206,11 @@ class _Handler(BaseHTTPRequestHandler):
         return "fsm_agent"
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing, since probes come every few seconds."""
+        """Log nothing, because there are probes every few seconds."""
 
 
 def metrics_text(worker: Worker) -> str:
-    """Return the metrics of a worker in the Prometheus text format."""
+    """Return a worker's metrics in the Prometheus text format."""
     try:
         from prometheus_client import CollectorRegistry, generate_latest
     except ImportError:
@@ -223,7 +223,7 @@ def metrics_text(worker: Worker) -> str:
 
 
 def register_runs(runs: Runs, registry: CollectorRegistry) -> None:
-    """Add metrics of the runs in a store to your program's registry, without a worker.
+    """Add metrics about the runs in a store to your program's registry, without a worker.
 
     Workers report these metrics too, but only while they run.
 
@@ -238,9 +238,9 @@ def register_runs(runs: Runs, registry: CollectorRegistry) -> None:
 
 
 class RunsCollector:
-    """The metrics of the runs in a store.  Thread-safe.
+    """A thread-safe collector of metrics about the runs in a store.
 
-    The store is asked at most once every `READING_S` seconds, by one thread at a time.  Other threads get the last
+    The store is asked at most once every `READING_S` seconds, by one thread at a time; other threads get the last
     answer.
     """
 

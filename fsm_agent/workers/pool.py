@@ -1,7 +1,7 @@
-"""The pool of a worker: claims and drives many runs at a time in one event loop.
+"""A worker's pool, which claims and drives many runs at a time in one event loop.
 
-A stopped worker claims no more runs.  Runs in progress may reach their next step within the time that the worker
-allows.  After that they are interrupted and released.
+A stopped worker claims no more runs.  Runs in progress have as long as the worker allows to reach their next step, and
+are then interrupted and released.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class StorePatience:
         self._failures = 0  # in a row
 
     def note_success(self) -> None:
-        """Note that the store works."""
+        """Record that the store works."""
         self._heartbeat.note_store(is_away=False)
         self._failing_since_s = None
 
@@ -67,11 +67,11 @@ class StorePatience:
 
 
 class WorkerPool:
-    """Drives one run in each of many tasks, and claims runs for them in a few threads.
+    """Drives many runs, each in its own task, and claims the runs in a few threads.
 
     Args:
         worker: The worker.
-        drive: Drives a claimed run as far as possible.  Gives it back if the task is cancelled.
+        drive: A function that drives a claimed run as far as possible, and releases it if the task is cancelled.
         size: How many runs are driven at a time.
         once: Whether the pool stops as soon as no run is due.
     """
@@ -144,7 +144,7 @@ class WorkerPool:
     def _take(self) -> Claimed | None:
         """Claim a run, or wait a while for one.
 
-        Both happen in one thread, since `Store.wait` refers to the last claim of its thread.
+        Both must happen in the same thread, because `Store.wait` refers to the last claim that its thread made.
         """
         claimed = self._worker.take_next()
         if claimed is None and not self._once:

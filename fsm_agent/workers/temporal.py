@@ -1,4 +1,4 @@
-"""Temporal: a job for a run is a workflow with one activity, which a worker starts after the store's commit."""
+"""The Temporal engine, in which a job for a run is a workflow with one activity, started after the store's commit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Job:
 class TemporalEngine(Engine):
     """Drives the runs that Temporal has jobs for.
 
-    ``TEMPORAL_ADDRESS`` and similar environment variables set its address and namespace.
+    Temporal's address and namespace are taken from ``TEMPORAL_ADDRESS`` and similar environment variables.
     """
 
     _session: psycopg.Connection | None = None

@@ -1,8 +1,8 @@
 """Workers advance the due runs in a store, one or many at a time.
 
 The store is the queue, so a worker needs only the store and the agents' code.  There may be any number of workers, in
-any number of OS processes.  A run that must wait longer than the worker's patience rests in the store, and the next
-free worker takes it when it is due.
+any number of OS processes.  A run that must wait longer than the worker's patience rests in the store until it is due,
+and the next free worker takes it.
 """
 
 from __future__ import annotations
@@ -67,25 +67,24 @@ class Worker:
     """Advances the runs of some agents.
 
     Args:
-        agents: The agents, flows and orchestrators whose runs are claimed.  They are matched by name.
+        agents: The agents, flows and orchestrators whose runs are claimed, matched by name.
         runs: The store that holds the runs: a path, a `Store`, or `Runs` with options.
-        deps: The dependencies that functions get in their `Context`: a value for all runs, or a function that makes
-            them for each run.  The function takes the name of the agent, the ``extra`` of the run, and the user who
-            asked.
-        prompts: Prompts that were passed with tasks.  They are found by their paths.
-        patience_s: The longest wait, in seconds, during which a run is kept, for example before a request is repeated.
-            During a longer wait, the run rests in the store.
-        store_patience_s: How long the store may fail before the worker gives up, in seconds.
-        drain_s: How long runs in progress may take to reach their next step once the worker is stopped, in seconds.
-            After that they are interrupted and released.  None for no limit.
+        deps: The dependencies that functions get in their `Context`: a value for all runs, or a function that makes one
+            for each run, given the agent's name, the run's ``extra`` and the user who asked.
+        prompts: Prompts that were passed with tasks, which are found by their paths.
+        patience_s: How long a run that waits is kept, in seconds, for example before a request is repeated.  During a
+            longer wait, the run rests in the store.
+        store_patience_s: How long the store may keep failing before the worker gives up, in seconds.
+        drain_s: How long runs in progress may take to reach their next step once the worker is stopped, in seconds,
+            before they are interrupted and released.  None for no limit.
         on_change: What happens to a run if its code has changed since it last rested.  "report" continues with the
-            current code, and logs changed prompts.  "rest" first asks a person, as for a stuck run.  "stop" ends the
-            worker with the error and leaves the run to others; use it for the first worker of a new version.
-        keep: How many ended runs stay in the store, or None for all.  Older runs are deleted each hour; see
+            current code, and logs changed prompts.  "rest" first asks a person, as for a stuck run.  "stop" makes the
+            worker raise the error and leaves the run to others; use it for the first worker with a new version.
+        keep: How many ended runs are kept in the store, or None for all.  Older ones are deleted each hour; see
             `Runs.prune`.
-        max_age_s: How long ended runs stay in the store, in seconds, or None for no limit.
-        only_known: Whether to claim only runs that began under this code, judged by its fingerprint.  This lets two
-            versions run side by side.
+        max_age_s: How long ended runs are kept in the store, in seconds, or None for no limit.
+        only_known: Whether to claim only runs that began under this code, judging by its fingerprint, so that two
+            versions can run side by side.
 
     Examples:
         >>> @function(needs_approval=True)
@@ -158,7 +157,7 @@ class Worker:
 
     @property
     def is_stopping(self) -> bool:
-        """True after `stop` was called."""
+        """Whether `stop` has been called."""
         return self.stopping.is_set()
 
     @property
@@ -179,7 +178,7 @@ class Worker:
         return held
 
     def health(self) -> WorkerHealth:
-        """Return the health of the worker.  Safe to call from any thread; see `HealthServer` for probes over HTTP."""
+        """Return the worker's health, from any thread; see `HealthServer` for probes over HTTP."""
         heartbeat, is_alive = self.heartbeat, self.heartbeat.is_beating
         return WorkerHealth(
             is_alive=is_alive,
@@ -207,7 +206,7 @@ class Worker:
             end_pruning()
 
     async def arun(self, *, tasks: int = TASKS, once: bool = False) -> int:
-        """Async version of `run`.  Each run takes a task, not a thread, so one OS process can drive a thousand runs.
+        """The async version of `run`.  A run needs a task, not a thread, so one OS process can drive a thousand runs.
 
         Plain functions run in threads, as with `acall`.  If the task of this call is cancelled, all runs are released
         at once.
@@ -253,9 +252,9 @@ class Worker:
                 return
 
     def stop(self) -> None:
-        """Make `run` and `arun` return.  Safe to call from any thread or signal handler.
+        """Ask `run` and `arun` to return.  This may be called from any thread or signal handler.
 
-        Runs in progress are released.  Each stops after a step at which no request and no function is in progress, or
+        Each run in progress stops, and is released, after a step at which no request or function is in progress, or
         after ``drain_s`` seconds at the latest.
         """
         self.stopping.set()
@@ -264,7 +263,7 @@ class Worker:
 
     @contextmanager
     def woken_at_stop(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Call a function when the worker is stopped, or immediately if it already is."""
+        """Call a function when the worker is stopped, or immediately if it already has been."""
         self._wakers.add(wake)
         try:
             if self.is_stopping:
@@ -274,22 +273,22 @@ class Worker:
             self._wakers.discard(wake)
 
     def interrupt(self) -> None:
-        """Make the drivers in threads give their runs back immediately, even in the middle of a step."""
+        """Make the drivers in threads release their runs immediately, even in the middle of a step."""
         for driver in [*self._driving]:
             if isinstance(driver, SyncDriver):
                 driver.rest()
 
     def advance(self) -> bool:
-        """Claim the next due run and drive it as far as possible.  Return False if there is none.
+        """Claim the next due run and drive it as far as possible, or return False if there is none.
 
-        If no run is due, a run that got stuck under other code is tried.
+        If no run is due, the worker tries a run that got stuck under other code.
         """
         return self._drive_taken(self.take_next())
 
     def drive(self, run_id: str) -> bool:
         """Drive one run as far as possible, for a queue or an engine that decides which run to drive and when.
 
-        A run that fails is recorded as failed or released, as in `run`.  Its error is not raised.
+        A run that fails is recorded as failed or released, as in `run`, and its error is not raised.
 
         Args:
             run_id: The name of the run.
@@ -299,7 +298,7 @@ class Worker:
 
         Raises:
             RunUnknown: If the run does not exist.
-            RunBusy: If another holder drives the run.  The holder may be dead, so try again after the error's
+            RunBusy: If another holder drives the run.  That holder may be dead, so try again after the error's
                 ``until_s``.
             UsageError: If the worker does not have the agent of the run.
             JournalError: If the code cannot drive the run and ``on_change="stop"``.
@@ -308,7 +307,7 @@ class Worker:
         return self._unless_failed(self._drive_taken(self._take(self._claim_named(run_id))))
 
     async def adrive(self, run_id: str) -> bool:
-        """Async version of `drive`.  If the task is cancelled, the run is released and is due at once."""
+        """The async version of `drive`.  If the task is cancelled, the run is released and is due at once."""
         claimed = await aclaim(lambda: self._take(self._claim_named(run_id)))
         if claimed is not None:
             await self.adrive_claimed(claimed)
@@ -320,7 +319,7 @@ class Worker:
         return result
 
     def release_stuck(self) -> bool:
-        """Make due a run that got stuck under other code, for an engine.  Return False if there is none."""
+        """Make a run due that got stuck under other code, for an engine, or return False if there is none."""
         lease = self._claim_stuck()
         if lease is not None:
             self.runs.claims.give_back(lease, self.runs.store.load(lease.run, after=lease.n))
@@ -369,7 +368,7 @@ class Worker:
         return None
 
     def _is_other(self, agent: Runnable, run: Run, fingerprint: str) -> bool | None:
-        """Return whether this code has a different fingerprint, or None if this is unknown for now."""
+        """Return whether this code has a different fingerprint, or None if that is not known yet."""
         header = self.runs.store.load(run.id, after=run.n).header
         if self._known is not None and fingerprint_in(header) not in self._known:
             return False
@@ -381,13 +380,12 @@ class Worker:
         return self.runs.claims.fingerprint(header, factory) not in ("", fingerprint)
 
     def _give_back(self, lease: Lease, error: Exception, is_in_vain: bool) -> None:
-        """Release a run that could not be driven, to be tried again later.  Its questions stay open.
+        """Release a run that could not be driven, to be tried again later.  The run's questions stay open.
 
-        If one driver after another fails without adding an entry, the run asks a person.  This happens, for example, if
-        the store refuses its entries.
+        If one driver after another fails without adding an entry, for example because the store refuses the run's
+        entries, the run asks a person.
 
-        Signals that are already there do not make the run due.  Otherwise it would be due at once, and would soon be
-        stuck.
+        Signals that are already there do not make the run due, because it would then be due at once and soon be stuck.
         """
         loaded = self.runs.store.load(lease.run, after=lease.n)
         lease = lease.changed(n=loaded.run.n, tries=lease.tries if loaded.run.n == lease.n else 0)
@@ -503,9 +501,9 @@ class Worker:
         return self.is_stopping and not driver.active and bool(driver.process.effects)
 
     def _give_up(self, lease: Lease, error: Exception, is_in_vain: bool = True) -> None:
-        """Log why a run could not be driven, and release it.
+        """Log why a run could not be driven, and release the run.
 
-        ``is_in_vain`` is True if the run was driven and failed.  After enough failures, the run is stuck.
+        ``is_in_vain`` says whether the run was driven and failed.  After enough such failures, the run is stuck.
         """
         is_lost = isinstance(error, LeaseLost | RunUnknown)
         self.heartbeat.count("lost_leases" if is_lost else "failed_drives", lease.agent)
