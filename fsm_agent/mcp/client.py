@@ -1,4 +1,4 @@
-"""An MCP server whose tools are functions for agents."""
+"""The client for an MCP server, whose tools become functions for agents."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TEXTUAL = ("application/json", "application/xml", "application/yaml", "image/sv
 
 
 def result_value(result: CallToolResult) -> str | list[Piece]:
-    """Return a tool's result as a function's result: text, or a list of texts and attachments.
+    """Convert a tool's result to a function's result, which is text, or a list of texts and attachments.
 
     Structured content is appended as JSON unless the texts already contain it.
     """
@@ -53,13 +53,13 @@ def result_value(result: CallToolResult) -> str | list[Piece]:
 
 
 def error_text(result: CallToolResult) -> str:
-    """Return the text of a tool's error, or "" if it has none."""
+    """Return the text of a tool's error, or "" if the error has none."""
     value = result_value(result)
     return value if isinstance(value, str) else "\n".join([piece for piece in value if isinstance(piece, str)])
 
 
 def _joined(pieces: Sequence[Piece]) -> Iterator[Piece]:
-    """Yield the pieces, with adjacent texts as one."""
+    """Yield the pieces after joining adjacent texts."""
     for kind, group in groupby(pieces, type):
         same = [*group]
         yield from ["\n".join(map(str, same))] if kind is str else same
@@ -107,7 +107,7 @@ def _link_text(link: ResourceLink) -> str:
 
 
 def _blob(data: str, media_type: str, uri: str) -> Piece:
-    """Return bytes in a form that a model can take: an image, a PDF, text, or a note about them."""
+    """Return bytes in a form that a model can read: an image, a PDF, text, or a note about them."""
     media_type = media_type.partition(";")[0].strip().lower()
     about = f"{media_type or 'unknown type'}{', ' + uri if uri else ''}"
     try:
@@ -133,23 +133,23 @@ _HASH_CHARS = 6
 
 
 class MCPServer:
-    """A server that speaks the Model Context Protocol.  Its tools are functions: ``Agent(…, functions=[server])``.
+    """A server that speaks the Model Context Protocol and whose tools are functions: ``Agent(…, functions=[server])``.
 
-    Create one with `stdio` or `http`.  The server starts on first use, or at the beginning of a ``with`` or
-    ``async with`` block.  It stops at the end of the block, on `close`, when nothing references it, or at the end of
-    the program.  If the server itself ends, it is restarted on next use.  Any number of threads, tasks and event loops
-    may use it.
+    Create one with `stdio` or `http`.  The server starts when it is first used, or at the beginning of a ``with`` or
+    ``async with`` block.  It stops at the end of the block, when `close` is called, when nothing references it any
+    more, or at the end of the program.  If the server ends by itself, it is restarted when it is next used.  Any number
+    of threads, tasks and event loops may use it.
 
-    The server's own requests (sampling, elicitation and roots) are refused.
+    Requests from the server (sampling, elicitation and roots) are refused.
 
     Args:
         transport: How to reach the server.  Use `stdio` or `http` instead.
-        name: The name in messages.  The default is the name of the command or host.
+        name: The server's name in messages.  The default is the name of the command or host.
         prefix: The prefix for all function names: ``files`` turns the tool ``read`` into ``files_read``.
         timeout_s: The timeout for one tool call, in seconds.  After a timeout, the model gets an error.
-        start_timeout_s: The timeout for the server to start and answer, and for listing its tools, in seconds.
-        adapt: Called with each function.  Returns the function to offer, such as one that needs approval, or None to
-            omit it.
+        start_timeout_s: The timeout, in seconds, for the server to start and answer, and for listing its tools.
+        adapt: A function that is called with each function and returns the function to offer instead, such as one that
+            needs approval, or None to omit it.
 
     Examples:
         >>> server = MCPServer.stdio("uvx", "mcp-server-time", prefix="time")     # it is started when it is first used
@@ -243,12 +243,12 @@ class MCPServer:
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """The current tools, as functions.
+        """The server's current tools, as functions.
 
-        Reading this blocks while the server starts, and again after the server has reported a change.
+        Reading this attribute blocks while the server starts, and again after the server has reported a change.
 
         Raises:
-            MCPServerError: If the server does not start or does not answer.
+            MCPServerError: If the server does not start or answer.
             ConfigError: If the package ``mcp`` or the command is missing.
         """
         tools = self._connection.tools_now
@@ -271,7 +271,7 @@ class MCPServer:
         return await asyncio.wrap_future(self._connection.submit(_call(self._connection, tool, arguments)))
 
     def close(self) -> None:
-        """End the session and the server's process, if any.  Afterwards, the server can only be used in a new block."""
+        """End the session and the server's process, if any.  Afterwards, the server can be used only in a new block."""
         self._connection.is_closed = True
         _wait(background().submit(self._connection.close()))
 
@@ -323,7 +323,7 @@ class MCPServer:
 
 
 async def _call(connection: Connection, tool: str, arguments: Mapping[str, Any]) -> str | list[Piece]:
-    """Call a tool by its name on the server, and return its result as a function's."""
+    """Call a tool by its name on the server, and return its result as a function's result."""
     result = await connection.call(tool, arguments)
     if result.is_error:
         text = connection.target.scrubbed(error_text(result))
@@ -332,9 +332,9 @@ async def _call(connection: Connection, tool: str, arguments: Mapping[str, Any])
 
 
 def function_names(tools: Iterable[str], prefix: str = "") -> dict[str, str]:
-    """Return a distinct name for each tool, in characters that every provider accepts.
+    """Return a distinct name for each tool, made of characters that every provider accepts.
 
-    The order of the tools does not matter.
+    The names do not depend on the order of the tools.
     """
     prefixed = {tool: f"{prefix}_{tool}" if prefix else tool for tool in tools}
     names = {tool: _UNUSABLE.sub("_", name) for tool, name in prefixed.items()}
@@ -348,7 +348,7 @@ def function_names(tools: Iterable[str], prefix: str = "") -> dict[str, str]:
 
 
 def _optional(schema: Mapping[str, Any]) -> frozenset[str]:
-    """Return the properties that are optional but not nullable, because models send null for omitted arguments."""
+    """Return the properties that are optional but not nullable, in place of which models send null to omit them."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, Mapping):
         return frozenset()
@@ -416,8 +416,8 @@ def mcp_servers(
 
     The format is ``{"mcpServers": {name: {"command", "args", "env", "cwd"} or {"url", "headers", "type"}}}``.  The key
     may also be ``"servers"``, and other top-level keys are ignored.  Servers with ``"disabled": true`` are omitted.  In
-    strings, ``${VAR}`` and ``${env:VAR}`` stand for environment variables.  ``${VAR:-default}`` gives a default for a
-    variable that is missing or empty.
+    strings, ``${VAR}`` and ``${env:VAR}`` stand for environment variables, and ``${VAR:-default}`` adds a default in
+    case the variable is missing or empty.
 
     Args:
         config: The path of the file, or its parsed content.
@@ -467,7 +467,7 @@ def _servers(config: Any, label: str) -> Mapping[str, Any]:
 
 
 def _transport(label: str, entry: Any) -> Transport | None:
-    """Return the transport of a server, or None if the server is disabled."""
+    """Return the transport to a server, or None if the server is disabled."""
     given = dict(_object(entry, label))
     is_disabled = given.pop("disabled", False)
     if not isinstance(is_disabled, bool):
@@ -486,7 +486,7 @@ def _transport(label: str, entry: Any) -> Transport | None:
 
 
 def _problem(error: ValidationError, kind: str) -> str:
-    """Return what is wrong with an entry, without its values, which may be secret."""
+    """Say what is wrong with an entry, without quoting its values, which may be secret."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
     known = _KINDS[kind].model_fields
     unknown = [str(one["loc"][0]) for one in problems if one["type"] == "extra_forbidden"]

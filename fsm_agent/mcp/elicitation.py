@@ -1,7 +1,7 @@
-"""Converts questions to forms for the client's user, and completed forms to answers.
+"""Converts questions into forms for the client's user, and completed forms into answers.
 
-A form's fields have only plain types (https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation, read
-2026-11-27).  Values of other types, and changed arguments for a call, are entered as JSON.
+A form's fields can have only plain types (https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation,
+read 2026-11-27), so values of other types, and changed arguments for a call, are entered as JSON.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def elicitation(question: Question) -> types.ElicitRequest:
 
 
 def answer(question: Question, filled: types.ElicitResult) -> tuple[str, Outcome]:
-    """Return `(key, outcome)` for a completed form.  A call is approved only explicitly.
+    """Return `(key, outcome)` for a completed form.  A call is approved only if the form says so explicitly.
 
     Raises:
         FormError: If a field is missing, or its value does not fit the question.
@@ -118,7 +118,7 @@ def _given_arguments(content: Mapping[str, Any]) -> Any:
 
 
 def _fields(form: QuestionForm) -> dict[str, Field]:
-    """Return the fields for an answer, by name.  An answer with several possible types has one field, for JSON."""
+    """Return the fields for an answer, by name.  An answer with several possible types has a single field, for JSON."""
     if len(form.choices) > 1:
         return {"answer": Field("v", "", "its value", "json", "", is_needed=True)}
     whole = "result" if form.kind == "result" else "answer"

@@ -1,4 +1,4 @@
-"""Tool calls from MCP clients.  Each becomes an agent call whose model calls only the tool's function."""
+"""Tool calls from MCP clients, each of which becomes an agent call whose model calls only the tool's function."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ class Progress:
         self._waiting = asyncio.Queue[tuple[int, str] | None](MAX_WAITING + 1)  # and the end
 
     def hear(self, event: Event) -> None:
-        """Queue a report about an event in the call."""
+        """Queue a report to the client about an event in the call."""
         if text := self._text(event):
             self._count += 1
             self._put((self._count, text[:MAX_CHARS]))
 
     def end(self) -> None:
-        """Make `send` return once all reports are sent."""
+        """Have `send` return once all reports are sent."""
         self._put(None)
 
     def _put(self, report: tuple[int, str] | None) -> None:
@@ -73,7 +73,7 @@ class Progress:
         self._waiting.put_nowait(report)
 
     async def send(self) -> None:
-        """Send reports until `end`, or until sending fails because the connection is closed, which ends the call."""
+        """Send reports until `end` is called, or until sending fails because the connection and the call have ended."""
         with suppress(Exception):
             while (report := await self._waiting.get()) is not None:
                 number, text = report
@@ -98,10 +98,10 @@ MOST_WAITED = 1000  # calls kept in memory that have waited
 
 
 class Calls:
-    """Begins and continues an agent's calls, as runs in the agent's store.
+    """Begins and continues an agent's calls, which are runs in the agent's store.
 
-    A call that waits for an answer has a *state*, which the client sends back with the answer.  The state is the name
-    of the run, so only the first answer counts.
+    A call that waits for an answer has a *state*, which the client sends back with the answer.  Because the state is
+    the name of the run, only the first answer counts.
     """
 
     def __init__(self, agent: Agent[Any, Any], deps: Any, *, keeps: bool) -> None:
@@ -115,18 +115,18 @@ class Calls:
         return f"{self._agent.name}-{secrets.token_hex(16)}"
 
     async def begin(self, name: str, task: str, user: str, progress: Progress) -> AgentCall[Any]:
-        """Run a new call until it ends or waits."""
+        """Run a new call until it ends or waits for an answer."""
         call = await asyncio.to_thread(partial(self._agent.prepare, task, deps=self._deps, by=user, run_id=name))
         return await _at_rest(self._agent.arun(call, progress.hear))
 
     async def at(self, name: str) -> AgentCall[Any]:
-        """Return a call that waits."""
+        """Return a call that waits for an answer."""
         definition = self._agent._definition({"deps": self._deps})
         call: AgentCall[Any] = await asyncio.to_thread(self._agent.runs.all.look_at, name, definition)
         return call
 
     async def go_on(self, name: str, answers: Mapping[str, Outcome], by: str, progress: Progress) -> AgentCall[Any]:
-        """Answer a call that waits, and run it until it ends or waits again."""
+        """Answer a call that waits for an answer, and run it until it ends or waits again."""
         resumed = self._agent.runs.aresume(name, answers or None, by=by, deps=self._deps, sink=progress.hear)
         return await _at_rest(resumed)
 
@@ -138,7 +138,7 @@ class Calls:
                 await self._agent.runs.aresume(name, deps=self._deps)
 
     def note_wait(self, name: str) -> None:
-        """Record that a call waits.  Memory holds `MOST_WAITED` of these calls."""
+        """Record that a call waits for an answer.  Memory holds at most `MOST_WAITED` of these calls."""
         if self._keeps or name in self._waited:
             return
         self._waited.append(name)
@@ -146,7 +146,7 @@ class Calls:
             self._delete(self._waited.popleft())
 
     def note_end(self, name: str) -> None:
-        """Record that the client has the result of a call."""
+        """Record that the client has got the result of a call."""
         if not self._keeps and name not in self._waited:
             self._delete(name)
 
@@ -174,21 +174,21 @@ Result = types.CallToolResult | types.InputRequiredResult
 
 
 class _Refused(Exception):
-    """A request that ends without a function result.  The client gets the message."""
+    """A request that ends without a function result, but with an error message to the client."""
 
 
 def current_user() -> str:
-    """Return the subject of the request's token, or its client id if it has no subject; "" if there is no login.
+    """Return the subject of the request's token, or the token's client id if it has no subject, or "" without a login.
 
-    The name is for ``deps`` functions and the journal, and does not decide who may answer: the sealed state includes
-    the client and the issuer.
+    The name is for ``deps`` functions and the journal.  It does not decide who may answer, because the sealed state
+    includes the client and the issuer.
     """
     token = get_access_token()
     return "" if token is None else token.subject or token.client_id
 
 
 class ToolCall:
-    """One client's request for one tool."""
+    """A client's request to call a tool."""
 
     def __init__(
         self, calls: Calls, context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
@@ -199,7 +199,7 @@ class ToolCall:
         self._progress = Progress(context.session.report_progress, params.name)
 
     async def result(self) -> Result:
-        """Run the call.  Return its result, or the question that it waits for."""
+        """Run the call, and return its result or the question that it waits for."""
         sending = asyncio.create_task(self._progress.send())
         try:
             result = await self._driven()
@@ -258,7 +258,7 @@ class ToolCall:
             raise _Refused(GOES_ON) from None
 
     async def _drive(self, work: Awaitable[AgentCall[Any]]) -> AgentCall[Any]:
-        """Await a running call.  If this task is cancelled, cancel the call and wait for its end.
+        """Await a running call.  If this task is cancelled, cancel the call and wait until it has ended.
 
         The call runs in its own task, because anyio repeats a cancellation at each await, which would disturb the
         release of the run.
@@ -322,7 +322,7 @@ def _questions(call: AgentCall[Any]) -> tuple[Question, ...]:
 
 
 def _answers(questions: tuple[Question, ...], responses: Mapping[str, Any]) -> dict[str, Outcome]:
-    """Return the outcomes, by key, for the open questions that have a response."""
+    """Return outcomes for the open questions that have a response, by key."""
     answers: dict[str, Outcome] = {}
     for question in questions:
         response = responses.get(question.key)
@@ -353,7 +353,7 @@ def result_of(call: AgentCall[Any]) -> types.CallToolResult:
 
 
 def error_result(text: str) -> types.CallToolResult:
-    """Return the result for a tool that has failed."""
+    """Return the result of a tool that has failed."""
     return types.CallToolResult(content=[types.TextContent(text=mask_keys(text))], is_error=True)
 
 
@@ -379,14 +379,14 @@ _MAX_NAME_CHARS = 64  # of an unknown tool's name in an error
 def official_server(
     agent: Agent[Any, Any], deps: Any, key: bytes, valid_s: float, about: Mapping[str, Any], *, keeps: bool
 ) -> Server[Any]:
-    """Return a server whose tools are an agent's functions.
+    """Return an official server whose tools are an agent's functions.
 
     Args:
         agent: The agent.
         deps: The ``deps`` in the `Context` of functions; see `serve`.
         key: The key that seals the states that clients keep.
         valid_s: How long a state is valid, in seconds.
-        about: The server's information about itself.
+        about: What the server says about itself.
         keeps: Whether the agent's store keeps runs that have ended; see `Calls`.
     """
     tools = Tools(agent, deps, keeps=keeps)

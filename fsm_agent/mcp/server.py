@@ -31,12 +31,12 @@ from fsm_agent.validation import require
 
 
 def task_of(name: str, arguments: dict[str, Any]) -> str:
-    """Return the task for an agent call that only calls one function."""
+    """Return the task for an agent call that does nothing but call one function."""
     return to_json({"function": name, "arguments": arguments}, inf_nan_mode="constants").decode()
 
 
 class ForcedCallModel(SyncVerbs):
-    """A client that first calls the function named in the task, and then ends the call."""
+    """A model client that first calls the function named in the task, and then ends the agent call."""
 
     name = "mcp:client"
     reports_logprobs = False
@@ -63,7 +63,7 @@ def why_not_served(function: Function) -> str:
 
 
 class BoundedLines:
-    """The lines of a file as text.  A line that is too long is replaced by an invalid message."""
+    """The lines of a file as text, in which a line that is too long is replaced with an invalid message."""
 
     def __init__(self, file: BinaryIO, max_bytes: int = MAX_BYTES) -> None:
         self._file = file
@@ -80,7 +80,7 @@ class BoundedLines:
 
 @contextmanager
 def own_stdin() -> Iterator[IO[str]]:
-    """Yield standard input, and hide it from all other code, so that no function reads the client's messages."""
+    """Yield standard input, and hide it from all other code so that no function can read the client's messages."""
     private = os.dup(0)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -112,29 +112,30 @@ def serve(
 ) -> ToolServer:
     """Return an MCP server that offers these functions, agents and flows as tools.
 
-    Each tool call is an agent call whose model calls only that function.  Approvals, limits, checks of arguments,
-    ``once`` functions, nested agents and questions therefore work as usual.  Clients see the names, descriptions and
-    schemas that models see.
+    Each tool call is an agent call whose model calls only that function.  Approvals, limits, argument checks, ``once``
+    functions, nested agents and questions therefore work as usual.  Clients see the same names, descriptions and
+    schemas as models.
 
-    If a call needs an answer, the server asks the client's user.  Since protocol 2026-07-28, the client may send the
-    answer days later and to another process.  If the client lost the server's reply, it sends its state again without
-    an answer and gets the question or the result.  In older versions, the request stays open until the answer arrives.
-    A call ends if its client cancels it.
+    If a call needs an answer, the server asks the client's user.  Since protocol version 2026-07-28, the client may
+    send the answer days later and to another process.  A client that has lost the server's reply sends its state again
+    without an answer, and gets the question or the result.  In older versions, the request stays open until the answer
+    arrives.  If the client cancels a call, the call ends.
 
     The server refuses messages larger than 32 MB over stdio or 4 MB over HTTP, and arguments of more than a million
     characters.
 
     Args:
-        name: The name for the server, and for the agent that owns the runs.
+        name: The name of the server, and of the agent that owns the runs.
         functions: The tools: functions, agents, flows, toolsets or MCP servers, as for `Agent`.
         store: Where calls are stored as runs: a path, a `Store` or `Runs`.  By default they stay in memory, so calls
-            that wait for answers are lost with the process, and no other process can continue them.  Memory keeps the
-            last 1,000 calls that have waited.
-        signing_key: The key that seals the states that clients keep: at least 32 bytes.  All processes that serve the
-            same tools need the same key.  The default is a new random key, so waiting calls are lost with the process.
-        deps: The ``deps`` in the `Context` of functions: a value, or a function that takes (agent, extra, user) and
-            returns the value for each call.  Over HTTP with a login, ``user`` is the subject of the token, or its
-            client id if it has no subject.  Otherwise it is "".
+            that wait for answers are lost when the process ends, and no other process can continue them.  Memory holds
+            the last 1,000 calls that have waited.
+        signing_key: The key, of at least 32 bytes, that seals the states that clients keep.  All processes that serve
+            the same tools need the same key.  The default is a new random key, so waiting calls are lost when the
+            process ends.
+        deps: The ``deps`` in the `Context` that functions get: a value, or a function that takes ``(agent, extra,
+            user)`` and returns the value for each call.  Over HTTP with a login, ``user`` is the token's subject, or
+            its client id if it has no subject; otherwise it is "".
         limits: The budgets for each call.
         hooks: Objects that receive events; see `fsm_agent.agents.hooks`.
         instructions: Information about the server for the client's model.
@@ -219,8 +220,8 @@ class ToolServer:
 
         Args:
             host: An address of this machine.
-            port: The port; 0 takes any free port.
-            ready: Called with the URL when the port is open.
+            port: The port, or 0 for any free port.
+            ready: A function that is called with the URL when the port is open.
 
         Raises:
             UsageError: If the host can be reached from other machines.

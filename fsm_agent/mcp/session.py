@@ -1,7 +1,7 @@
 """Sessions with MCP servers, which tasks and event loops can share.
 
-Each session is owned by one task, which enters and exits the official client, so that cancel scopes nest whatever
-callers do.  A session ends with its server and cannot be reopened.
+Each session is owned by one task, which enters and exits the official client, so that cancel scopes are properly nested
+whatever callers do.  A session ends when its server ends, and cannot be reopened.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ CLOSE_TIMEOUT_S = 10.0  # a process gets 2 s to end by itself, and 2 s more afte
 class Background:
     """The thread that runs all MCP sessions in this process.
 
-    It does not share the event loop of sync calls.  `MCPServer.functions` may block in that loop's thread, and the loop
-    would then wait for itself.
+    It does not share the event loop of sync calls, because `MCPServer.functions` may block in that loop's thread, so
+    that the loop would wait for itself.
     """
 
     def __init__(self) -> None:
@@ -54,11 +54,11 @@ class Background:
         atexit.register(self.end)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run ``coroutine`` in the thread's loop.  Cancelling the future cancels the coroutine."""
+        """Run ``coroutine`` in the thread's loop, and return a future.  Cancelling the future cancels the coroutine."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def end(self) -> None:
-        """Close all sessions.  Called when the interpreter exits."""
+        """Close all sessions.  This is called when the interpreter exits."""
         with suppress(TimeoutError):
             self.submit(self._close()).result(CLOSE_TIMEOUT_S)
 
@@ -72,7 +72,7 @@ class Background:
 
 
 def _at_once(_: object, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
-    """Run ``function`` directly instead of in a thread, because an exiting interpreter starts no threads."""
+    """Run ``function`` directly instead of in a thread, because an interpreter that exits starts no threads."""
     future = asyncio.get_running_loop().create_future()
     try:
         future.set_result(function(*arguments))
@@ -113,7 +113,7 @@ _TEXTS = ("description", "title")  # texts in a schema, for the model to read
 
 
 async def all_tools(client: Client, target: Target) -> tuple[Tool, ...]:
-    """Request all pages of the tool list, and return the tools with shortened, plain texts."""
+    """Request all pages of the tool list, and return the tools after shortening their texts and making them plain."""
     if client.server_capabilities.tools is None:
         return ()
     tools: list[Tool] = []
@@ -145,9 +145,9 @@ def _bounded(tool: Tool, target: Target) -> Tool:
 
 
 def _schema(value: Any) -> Any:
-    """Return a schema with shortened, plain texts.
+    """Return a schema after shortening its texts and making them plain.
 
-    Names and values do not change, because arguments have to match them.
+    Names and values stay the same, because arguments have to match them.
     """
     match value:
         case Mapping():
@@ -187,7 +187,7 @@ class MCPServerError(FsmAgentError):
 
 
 class MCPToolError(Retry):
-    """A tool on an MCP server failed or timed out.  The model gets the error's text.
+    """A tool on an MCP server failed or timed out.  The model gets the text of this error.
 
     Examples:
         >>> @function
@@ -218,11 +218,11 @@ class Target:
 
 
 class Session:
-    """One session with one server, owned by one task.  Any task in the background's loop may use it.
+    """A session with a server, owned by one task.  Any task in the background's loop may use the session.
 
     Attributes:
-        tools: The tools as the server lists them; None before the first listing, and whenever they may have changed.
-        was_listed: True after the first listing.
+        tools: The tools as the server lists them, or None before the first listing and whenever they may have changed.
+        was_listed: Whether the tools have been listed at least once.
     """
 
     def __init__(self, target: Target, home: Background) -> None:
@@ -246,7 +246,7 @@ class Session:
 
     @property
     def is_live(self) -> bool:
-        """Whether the session can be used.  A fork does not copy its thread."""
+        """Whether the session can be used.  It cannot after a fork, which does not copy its thread."""
         return self.home is _current and not self._stop.is_set()
 
     async def client(self) -> Client:
@@ -254,7 +254,7 @@ class Session:
         return await asyncio.shield(self._opened)
 
     async def listed(self) -> tuple[Tool, ...]:
-        """Return the tools.  The server is asked if they are unknown or may have changed."""
+        """Return the tools, asking the server if they are unknown or may have changed."""
         client = await self.client()
         async with self._listing:
             if self.tools is not None:
@@ -282,7 +282,7 @@ class Session:
         await asyncio.wait([self._owner], timeout=CLOSE_TIMEOUT_S)
 
     async def last_words(self) -> str:
-        """Close the session.  Return why it ended, and the end of the server's stderr, if known."""
+        """Close the session, and return why it ended and the end of the server's stderr, if known."""
         await self.close()
         return ": ".join(
             filter(None, [describe_error(self._problem), self._stderr.text(self._target.transport.secrets)])
@@ -330,9 +330,10 @@ class Session:
         self.tools = None
 
     async def _follow(self, client: Client) -> bool:
-        """Subscribe to changes in the tools.  Return True if the protocol needs a subscription.
+        """Subscribe to changes in the tools, and return whether the protocol needs a subscription.
 
-        It has needed one since 2026-07-28.  Servers with older versions send notifications without a subscription.
+        The protocol has needed one since version 2026-07-28.  Servers with older versions send notifications without
+        being asked.
         """
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -362,7 +363,7 @@ class Session:
 
 
 class _Watched(ObjectReceiveStream[Any]):
-    """A message stream that calls ``at_end`` when it ends and repairs halves of surrogate pairs."""
+    """A message stream that repairs halves of surrogate pairs and calls ``at_end`` when it ends."""
 
     def __init__(self, stream: ReadStream[Any], at_end: Callable[[], None]) -> None:
         self._stream = stream
@@ -382,8 +383,8 @@ class _Watched(ObjectReceiveStream[Any]):
 def _readable(item: Any) -> Any:
     """Return ``item``, with U+FFFD in place of a half surrogate pair.
 
-    JavaScript may cut a text within a pair and send the half as an escape.  The official client refuses such a line,
-    and its request would hang.
+    JavaScript may cut a text within a pair and send the half as an escape.  The official client refuses such a line, so
+    the request would hang.
     """
     if not isinstance(item, ValidationError):
         return item
@@ -399,7 +400,7 @@ def _readable(item: Any) -> Any:
 
 @asynccontextmanager
 async def _client(streams: Any, at_change: Callable[[], None]) -> AsyncIterator[Client]:
-    """Open the official client, which by default refuses requests from the server.
+    """Open the official client, which refuses requests from the server by default.
 
     The client holds only a weak reference to the owner of ``at_change``, which may own the client.
     """
@@ -433,15 +434,16 @@ def describe_error(error: BaseException | None) -> str:
 
 
 class _Forgotten(MCPToolError):
-    """A restarted HTTP server does not know the session, so it has not run the call."""
+    """An HTTP server does not know the session because it was restarted, so it has not run the call."""
 
 
 class Connection:
     """Access to a server through its current session or a new one.
 
     Coroutines run in the background, where `submit` starts them from any thread.  A session ends when nothing
-    references its connection.  So the functions of an `MCPServer` reference the connection, and the connection does not
-    reference the `MCPServer`, which holds them: a cycle would keep the session open until garbage collection.
+    references its connection.  The functions of an `MCPServer` therefore reference the connection, but the connection
+    does not reference the `MCPServer`, which holds the functions: a cycle would keep the session open until garbage
+    collection.
     """
 
     def __init__(self, target: Target, timeout_s: float) -> None:
@@ -460,11 +462,11 @@ class Connection:
 
     @property
     def tools_now(self) -> tuple[Tool, ...] | None:
-        """The tools if they are already listed, otherwise None.  Never waits.  Thread-safe."""
+        """The tools if they are already listed, otherwise None.  This never waits, and is thread-safe."""
         return next((session.tools for session in self._latest if session.is_live and not self.is_closed), None)
 
     async def tools(self) -> tuple[Tool, ...]:
-        """Return the server's tools.  Start the server if needed."""
+        """Return the server's tools, starting the server if needed."""
         with masked_logs(self.target.transport.secrets):
             return await self._tools_of(await self._live())
 
@@ -479,7 +481,7 @@ class Connection:
             return await self._call(await self._live(), tool, arguments)
 
     async def close(self) -> None:
-        """Close the session.  The next use opens another."""
+        """Close the session.  When the connection is next used, it opens another."""
         for session in self._latest:
             if session.home is _current:
                 await session.close()
@@ -509,7 +511,7 @@ class Connection:
     async def _answer(
         self, session: Session, answer: Awaitable[T], timeout_s: float, late: FsmAgentError, tool: str | None = None
     ) -> T:
-        """Return the server's answer to a call of a tool or, without a tool, to a request for its list of tools."""
+        """Return the server's answer to a tool call or, if there is no tool, to a request for the list of tools."""
         failure = late
         try:
             async with asyncio.timeout(timeout_s):
@@ -524,7 +526,7 @@ class Connection:
             del failure, late  # otherwise the error and this frame form a cycle
 
     async def _understood(self, error: Exception, session: Session, tool: str | None) -> FsmAgentError:
-        """Return our error for an error from the official client."""
+        """Convert an error from the official client into one of ours."""
         if isinstance(error, FsmAgentError):
             return error
         if _is_closed(error):
@@ -544,10 +546,10 @@ def _let_go(sessions: Iterable[Session]) -> None:
 
 
 async def _hear_of_ends() -> None:
-    """Let the event loop deliver the end of a server, so that an ended session gets no more calls.
+    """Let the event loop deliver the news that a server has ended, so that no more calls go to its session.
 
-    A call that never reached the server would fail.  The end of a pipe takes four turns of the loop to get from the
-    socket through the official client's streams to the session (mcp 2.3).
+    Otherwise, a call would fail without having reached the server.  The end of a pipe takes four turns of the loop to
+    get from the socket through the official client's streams to the session (in mcp 2.3).
     """
     for _ in range(_TURNS):
         await asyncio.sleep(0)
@@ -556,7 +558,7 @@ async def _hear_of_ends() -> None:
 async def _call_tool(client: Client, tool: str, arguments: Mapping[str, Any]) -> CallToolResult:
     """Call a tool with arguments that the official package can send.
 
-    It sends null for NaN, and ends the session for half a surrogate pair.
+    That package would send null for NaN, and would end the session for half a surrogate pair.
     """
     sent: dict[str, Any] = to_jsonable_python(dict(arguments))
     json.dumps(sent, ensure_ascii=False, allow_nan=False).encode()
@@ -564,7 +566,7 @@ async def _call_tool(client: Client, tool: str, arguments: Mapping[str, Any]) ->
 
 
 def _is_closed(error: Exception) -> bool:
-    """Return whether the connection ended before the answer.  Servers use the same code for other errors."""
+    """Return whether the connection ended before there was an answer.  Servers use the same code for other errors."""
     from mcp import MCPError
     from mcp_types import CONNECTION_CLOSED
 

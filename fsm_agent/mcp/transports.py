@@ -1,4 +1,4 @@
-"""Transports to MCP servers: a child process, or HTTP."""
+"""The transports to MCP servers: a child process, or HTTP."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ESCAPES = re.compile(rf"\\u[dD][89abAB]{_HEX}\\u[dD][c-fC-F]{_HEX}|(?P<half>\\u
 def _mended_stream(stream: httpx2.AsyncByteStream, *, is_events: bool) -> httpx2.AsyncByteStream:
     """Return the JSON stream with U+FFFD in place of invalid bytes and halves of surrogate pairs.
 
-    Text is passed on in whole lines, which end no escape too early.
+    Text is passed on in whole lines, so that no escape is cut in two.
     """
     import httpx2
 
@@ -68,7 +68,7 @@ def _mended(text: str) -> str:
 
 
 async def check_body(response: httpx2.Response) -> None:
-    """Limit the size of a response's body, or of each line of an event stream, and repair invalid characters.
+    """Limit the size of a response's body, or of each line in an event stream, and repair invalid characters.
 
     Raises:
         httpx2.DecodingError: If the body is compressed, so that its real size is unknown.
@@ -109,7 +109,7 @@ class Stdio:
 
     @property
     def address(self) -> str:
-        """The command, as messages show it."""
+        """The command as it appears in messages."""
         return self.command
 
     @property
@@ -118,7 +118,7 @@ class Stdio:
 
     @property
     def secrets(self) -> Secrets:
-        """Texts that messages must not show: values of environment variables, and arguments that look like secrets."""
+        """Texts that messages must not contain: values of environment variables, and arguments that look secret."""
         texts = [*secrets_in_headers(self.env.items(), all_names=True)]
         for before, argument in pairwise(("", *self.args)):
             name, _, value = argument.rpartition("=")
@@ -129,7 +129,7 @@ class Stdio:
 
     @asynccontextmanager
     async def open(self, stderr: StderrTail) -> AsyncIterator[TransportStreams]:
-        """Start the process and yield its streams.  Its stderr goes to ``stderr``."""
+        """Start the process and yield its streams, with the process's stderr going to ``stderr``."""
         from mcp.client.stdio import StdioServerParameters, stdio_client
 
         parameters = StdioServerParameters(
@@ -163,7 +163,7 @@ class Http:
 
     @property
     def address(self) -> str:
-        """The URL without its path, as messages show it.  Many services put a key into the path."""
+        """The URL as it appears in messages, without its path, into which many services put a key."""
         url = httpx.URL(self.url)
         return f"{url.scheme}://{url.host}{f':{url.port}' if url.port else ''}/…"
 
@@ -173,14 +173,14 @@ class Http:
 
     @property
     def secrets(self) -> Secrets:
-        """Texts that messages must not show: header values, the part of the URL after the host, and proxy passwords."""
+        """Texts that messages must not contain: header values, the URL's part after the host, and proxy passwords."""
         in_headers = secrets_in_headers(self.headers.items(), all_names=True)
         in_url = [self.url, *secrets_in_url(self.url), *path_tokens(self.url)]
         return Secrets([*in_headers, *in_url, *secrets_in_proxies()])
 
     @asynccontextmanager
     async def open(self, stderr: StderrTail) -> AsyncIterator[TransportStreams]:
-        """Connect and yield the streams.  If the last response was an error, ``stderr`` gets its status."""
+        """Connect and yield the streams.  If the last response was an error, its status goes to ``stderr``."""
         import httpx2
         from mcp.client.sse import sse_client
         from mcp.client.streamable_http import streamable_http_client
@@ -210,7 +210,7 @@ Transport: TypeAlias = Stdio | Http
 
 
 class StderrTail(asyncio.Protocol):
-    """The end of a process's stderr, or another text in its place."""
+    """The last part of a process's stderr, or another text in its place."""
 
     def __init__(self) -> None:
         self._tail = bytearray()
@@ -229,13 +229,14 @@ class StderrTail(asyncio.Protocol):
     def text(self, secrets: Secrets) -> str:
         """Return the text without secrets.
 
-        The text is masked before it is shortened, because a part of a key is also secret.
+        The text is masked before it is shortened, because even part of a key is secret.
         """
         return secrets.mask(self._tail.decode(errors="replace")).strip()[-STDERR_CHARS:]
 
     @asynccontextmanager
     async def file(self) -> AsyncIterator[TextIO]:
-        """Yield a file for the process to write to.  After the block, everything it wrote has been read."""
+        """Yield a file for the process to write to.  At the end of the block, everything written to it has been read.
+        """
         if sys.platform == "win32":  # pipes cannot be read there without a thread
             with os.fdopen(os.open(os.devnull, os.O_WRONLY), "w") as nowhere:
                 yield nowhere
