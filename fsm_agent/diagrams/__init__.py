@@ -1,7 +1,4 @@
-"""Diagrams of machines and their runs, in Mermaid, DOT, SVG or PNG.
-
-Diagrams are made from tables and traces.
-"""
+"""Diagrams of machines and their runs, in Mermaid, DOT, SVG or PNG, made from tables and traces."""
 
 import fsm_agent.call  # before its modules; see CONTRIBUTING.md
 from fsm_agent.diagrams.diagram import call_diagram, trace_diagram, write_call_diagram

@@ -1,4 +1,4 @@
-"""Diagrams of an agent call's machine, and of runs.
+"""Diagrams of agent calls' machine and of runs.
 
 Dashed lines mark the exception branch, whose messages are sent to the model and then pruned from the dialog.
 `write_call_diagram` writes ``diagrams/agent_call.*``.
@@ -47,7 +47,7 @@ _TIMES = "\N{MULTIPLICATION SIGN}"
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A row of a table, for one of its sources and one of its triggers."""
+    """A table row for one of its sources and one of its triggers."""
 
     source: str
     trigger: str
@@ -71,7 +71,7 @@ def level_for(level: Level | None, rows: int) -> Level:
 
 
 def with_else(ways: Iterable[Way]) -> list[Way]:
-    """Mark each row without a guard that comes after guarded rows for the same source and trigger."""
+    """Mark each row that has no guard and follows guarded rows for the same source and trigger."""
     guarded: set[tuple[str, str]] = set()
     marked = []
     for way in ways:
@@ -82,12 +82,12 @@ def with_else(ways: Iterable[Way]) -> list[Way]:
 
 
 def lines_of(ways: Sequence[Way], level: Level, ends: Mapping[str, bool]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Return the lines on each arrow of a diagram, by the arrow's source and target.
+    """Return the lines of text on each arrow of a diagram, by the arrow's source and target.
 
-    - ``rows``: every row.  A row that all states share is one arrow from `ANY`.
-    - ``overview``: every row, but without guards and without arrows from a state to itself.  An arrow shows its two
-      most common triggers.  A row that leads from most states to an end is one arrow from `ANY`.  If that end is a
-      failure, all rows to it join this arrow.
+    - ``rows`` shows every row.  A row that all states share becomes one arrow from `ANY`.
+    - ``overview`` leaves out guards and arrows from a state to itself.  An arrow shows its two most common triggers.  A
+      row that leads from most states to an end becomes one arrow from `ANY`.  If that end is a failure, all rows that
+      lead to it join this arrow.
 
     Args:
         ways: The table.
@@ -127,7 +127,7 @@ def _usual(words: Mapping[str, set[str]]) -> tuple[str, ...]:
 
 
 def without_done(ways: Sequence[Way]) -> list[Way]:
-    """Remove the trigger "done" from the arrows of states that have no other trigger of their own."""
+    """Remove the trigger "done" from arrows that begin at states with no other trigger of their own."""
     usual = ("done", "cancelled", "expired")  # the last two concern the whole flow
     others = {way.source for way in ways if way.trigger.partition(" ")[0] not in usual}
     return [
@@ -136,7 +136,7 @@ def without_done(ways: Sequence[Way]) -> list[Way]:
 
 
 def steps_on(trace: Sequence[Stepped], label: Callable[[Stepped], str]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Return the arrows that a run took, with lines that show the numbers of its steps, from 1, and their labels."""
+    """Return the arrows that a run took, with lines of text that give the steps' numbers, from 1, and their labels."""
     numbers: dict[tuple[str, str], dict[str, list[int]]] = {}
     for number, step in enumerate(trace, 1):
         words = numbers.setdefault((str(step.source), str(step.to)), {})
@@ -212,13 +212,13 @@ class Stay:
 
 
 def call_diagram(rows: Sequence[Row] = ROWS, *, level: Level | None = None, title: str = "One agent call") -> Diagram:
-    """Return a diagram of the machine of an agent call.
+    """Return a diagram of an agent call's machine.
 
     Args:
         rows: The table.
-        level: ``"overview"`` shows the usual transitions from left to right, without the effects of limits.
-            ``"rows"`` shows every row, as ``trigger [guard]``; ``[else]`` marks a row that is taken if no earlier row
-            is.  The default is ``"rows"`` for tables with fewer than 30 rows, and otherwise ``"overview"``.
+        level: ``"overview"`` shows the usual transitions from left to right, without the effects of limits. ``"rows"``
+            shows every row as ``trigger [guard]``, with ``[else]`` for a row that is taken if no earlier row is.  The
+            default is ``"rows"`` for tables with fewer than 30 rows, otherwise ``"overview"``.
         title: The title above the diagram.
 
     Raises:
@@ -252,15 +252,15 @@ def _overview(ways: Sequence[Way]) -> list[Edge]:
 
 
 def trace_diagram(trace: Sequence[Stepped], *, title: str = "A run of an agent call") -> Diagram:
-    """Return a diagram of one run, drawn on the machine.
+    """Return a diagram that shows one run on a drawing of the machine.
 
-    Each arrow that the run took shows the numbers of its steps: ``2, 4 functions_asked`` means the second and the
-    fourth step.  States show visits, time spent, and the tokens (input + output) of the replies that arrived there.
+    Each arrow that the run took shows the numbers of its steps, so ``2, 4 functions_asked`` stands for the second and
+    the fourth step.  States show visits, time spent, and the tokens (input + output) of the replies that arrived there.
     The current or final state has a thick border, and everything that the run did not reach is gray.  If the run
     failed, the caption shows why.
 
     Args:
-        trace: The steps in order.  The steps of several consecutive runs are added up.
+        trace: The steps in order.  If they are from several consecutive runs, the counts are added up.
         title: The title above the diagram.
 
     Raises:
@@ -289,7 +289,7 @@ def trace_diagram(trace: Sequence[Stepped], *, title: str = "A run of an agent c
 
 
 def table_diagram(table: FlowTable | None, trace: Sequence[Stepped], *, title: str = "A run of a flow") -> Diagram:
-    """Return a diagram of one run of a flow, drawn from the journal without the flow's code.
+    """Return a diagram of one run of a flow, which is drawn from the journal and does not need the flow's code.
 
     Args:
         table: The flow's table from the journal.  If it is None, only the path of the run is drawn.
@@ -336,15 +336,16 @@ def with_run(
     label: Callable[[Stepped], str],
     edge: Callable[[str, str, Sequence[str]], Edge] = lambda source, to, lines: Edge(source=source, target=to),
 ) -> Diagram:
-    """Return the diagram of a machine with a run drawn on it: visits, times, tokens and numbered steps.
+    """Return a machine's diagram with a run drawn on it, showing visits, times, tokens and numbered steps.
 
     Args:
-        machine: The diagram.  The ids of states inside others contain a slash, and their counts are unknown.
+        machine: The machine's diagram.  The ids of states inside other states contain a slash, and their counts are
+            unknown.
         trace: The steps in order.
         stays: What the run did in each state.
         current: The ids of the states that the run waits in.
-        label: Returns the words on the arrow of a step.
-        edge: Makes the edge for an arrow that the run took but the machine does not show.
+        label: A function that returns the words on a step's arrow.
+        edge: A function that makes the edge for an arrow that the run took but the machine's diagram does not show.
     """
 
     def of_run(state: _N) -> _N:
@@ -376,7 +377,7 @@ def is_entry(step: Stepped) -> bool:
 
 
 def stays_in(trace: Iterable[Stepped], is_entry: Callable[[Stepped], bool] = is_entry) -> dict[str, Stay]:
-    """Return the visits, time and tokens of each state of a run."""
+    """Return a run's visits, time and tokens for each state."""
     stays: dict[str, Stay] = {}
     before: Stepped | None = None
     at_s = 0.0

@@ -1,8 +1,7 @@
 """Draws state graphs as Mermaid, DOT, SVG or PNG.
 
-Names and texts in a diagram are untrusted, because models and users contribute to the trace of a call.  Each text is
-made printable, shortened, and escaped for the target language, so that it cannot end a label, start a tag or add a
-node.
+Names and texts in a diagram are untrusted, because models and users contribute to a call's trace.  Each text is made
+printable, shortened, and escaped for the target language, so that it cannot end a label, start a tag or add a node.
 
 The colors are Okabe and Ito's, which color-blind people can tell apart (https://jfly.uni-koeln.de/color/, 2008-09-30).
 Nodes have their own fill and text colors, and lines have medium tones, so diagrams are readable on white and on black.
@@ -103,7 +102,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """A transition from one state to another or back to itself.  Its ends are nodes or boxes.
+    """A transition from one state to another or back to the same state.  Its ends are nodes or boxes.
 
     Examples:
         >>> Edge(source="open", target="closed", lines=("push",)).target
@@ -191,12 +190,12 @@ def render(diagram: Diagram, format: str) -> str | bytes:
 
 
 def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = None) -> Path:
-    """Draw ``diagram`` into a file.  If it cannot be drawn, the file keeps its old contents.
+    """Draw ``diagram`` into a file, which keeps its old contents if drawing fails.
 
     Args:
         diagram: The diagram.
         path: The file.  Its directory must exist.
-        format: A format of `render`.  By default, the suffix of ``path`` decides.
+        format: A format that `render` accepts, or None to choose it by the suffix of ``path``.
 
     Returns:
         ``path``.
@@ -227,7 +226,7 @@ def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = N
 
 
 def _names(diagram: Diagram) -> dict[str, str]:
-    """Return an id for each state in Mermaid and DOT.  Their keywords are lower-case, so no id is a keyword."""
+    """Return an id for each state in Mermaid and DOT.  No id is a keyword, because keywords are in lower case there."""
     plain = re.compile(r"[A-Z][A-Za-z0-9_]{0,40}")
     names = {node.id: node.id if plain.fullmatch(node.id) else f"n{i}" for i, node in enumerate(diagram.nodes)}
     return names | {box.id: f"box{i}" for i, box in enumerate(diagram.boxes)}
@@ -239,7 +238,7 @@ def _states(diagram: Diagram) -> dict[str, Node | Box]:
 
 
 def _arrows(diagram: Diagram) -> list[Edge]:
-    """Return the edges to draw as arrows.  An edge from a box to itself becomes a line in the box's title instead."""
+    """Return the edges to draw as arrows.  An edge from a box to itself is a line in the box's title instead."""
     boxes = {box.id for box in diagram.boxes}
     return [edge for edge in diagram.edges if edge.source != edge.target or edge.source not in boxes]
 
@@ -293,7 +292,7 @@ def _line_color(edge: Edge, target: Node | Box) -> str:
 
 
 def _is_dot(state: Node | Box) -> bool:
-    """Return whether a state is drawn as a dot, because it ends only the inside of a box."""
+    """Return whether a state is drawn as a dot because only the inside of a box ends there."""
     return isinstance(state, Node) and state.is_final and bool(state.box)
 
 
@@ -365,7 +364,7 @@ def _mermaid_label(lines: Iterable[str]) -> str:
 
 
 def _entities(text: str) -> str:
-    """Return ``text`` with the special ASCII characters of Mermaid and Markdown written as ``#code;``."""
+    """Return ``text`` with the ASCII characters that are special in Mermaid or Markdown written as ``#code;``."""
     return _SPECIAL.sub(lambda c: "#36;#8203;" if c[0] == "$" else f"#{ord(c[0])};", text)  # $$: a formula
 
 
@@ -415,7 +414,7 @@ def _digraph(diagram: Diagram) -> Any:
 
 
 def _dot_end(state: Node | Box, diagram: Diagram, names: dict[str, str], *, is_source: bool) -> tuple[str, str]:
-    """Return the node at an end of an edge.  If the end is a box, also return its frame, which cuts off the edge."""
+    """Return the node at an end of an edge and, if the end is a box, also the box's frame, which cuts the edge off."""
     if isinstance(state, Node):
         return names[state.id], ""
     inside, before = {state.id}, 0
@@ -488,7 +487,7 @@ def _dot_label(lines: Iterable[str]) -> str:
 
 
 def _dot_text(lines: Iterable[str], end: str) -> str:
-    """Return lines, each with a line end, escaped so that dot does not read them as HTML or entities."""
+    """Return lines, each with a line end, after escaping them so that dot does not read them as HTML or entities."""
     from graphviz import escape
 
     return "".join([escape(line).replace("&", "&amp;") + end for line in lines])

@@ -235,8 +235,7 @@ class StderrTail(asyncio.Protocol):
 
     @asynccontextmanager
     async def file(self) -> AsyncIterator[TextIO]:
-        """Yield a file for the process to write to.  At the end of the block, everything written to it has been read.
-        """
+        """Yield a file for the process to write to.  At the end of the block, all that was written has been read."""
         if sys.platform == "win32":  # pipes cannot be read there without a thread
             with os.fdopen(os.open(os.devnull, os.O_WRONLY), "w") as nowhere:
                 yield nowhere
