@@ -1,8 +1,8 @@
 """Web services for agents and flows: runs that many clients follow, a chat page, and an inspector.
 
 `RunFollower` drives runs and lets clients follow them.  An `EventTranslator`, such as `AgUi`, translates events into a
-protocol.  Both use plain JSON data and work with any web framework or none.  `serve` and `inspector_app` return
-Starlette applications, which need the extra ``serve``.
+protocol.  Both use plain JSON data, and work with any web framework or without one.  `serve` and `inspector_app` return
+Starlette applications, for which the extra ``serve`` is needed.
 """
 
 from typing import TYPE_CHECKING

@@ -34,8 +34,8 @@ class AgUi(ProtocolTranslator):
     Typed output becomes ``STATE_SNAPSHOT`` events as it arrives, and each state of a flow becomes a pair of ``STEP_*``
     events.
 
-    Questions are interrupts in ``RUN_FINISHED``.  The client answers with ``resume``, and edits arguments with
-    ``editedArgs``.  After a reload, the client posts nothing and follows the newest run from its beginning.
+    Questions become interrupts in ``RUN_FINISHED``.  The client answers with ``resume``, and edits arguments with
+    ``editedArgs``.  After a reload, the client posts nothing, but follows the newest run from its beginning.
 
     Args:
         thread: The client's name for the conversation.

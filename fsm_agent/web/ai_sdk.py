@@ -40,9 +40,9 @@ class AiSdk(ProtocolTranslator):
     Other events become data: ``data-progress``, ``data-output`` for typed output as it arrives, ``data-state`` for a
     flow's states, and ``data-inside`` for nested agents.  The client does not keep ``data-inside``.
 
-    A question becomes a ``tool-approval-request`` or ``data-question``.  A ``data-answer`` part answers both, and may
-    have edited ``arguments``.  After a reload, the client requests ``GET …/{id}/stream``: respond with status 204 if
-    the run has ended.
+    A question becomes a ``tool-approval-request`` or ``data-question`` chunk.  A ``data-answer`` part answers either,
+    and may contain edited ``arguments``.  After a reload, the client requests ``GET …/{id}/stream``, to which you
+    respond with status 204 if the run has ended.
 
     Args:
         message: The reply's id.  It must differ from the id of the user's message.
@@ -65,8 +65,7 @@ class AiSdk(ProtocolTranslator):
         """Return the message or the answers in a client's request.
 
         A ``data-answer`` part in a user's message answers a question.  Its data contains the question's ``key`` and a
-        ``value``.  For an approval, it contains ``approved`` instead of the value, and ``arguments`` if these were
-        edited.
+        ``value`` or, for an approval, ``approved`` instead of the value, and ``arguments`` if they were edited.
 
         Args:
             body: The body of the request, as JSON data.

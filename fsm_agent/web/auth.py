@@ -1,8 +1,8 @@
-"""Access checks: which requests from browsers and programs are accepted.
+"""Access checks, which decide which requests from browsers and programs are accepted.
 
-Requests that change something must come from the service's own pages, which send its Origin.  The token in the first
-address becomes a cookie and disappears from the address.  The Host must be a name of this machine; otherwise another
-site could point its own name here (DNS rebinding).  Other users of the machine do not know the token.
+Requests that change something must come from the service's own pages, which send its Origin.  The Host must be a name
+of this machine; otherwise, another site could point its own name here (DNS rebinding).  The token in the first address,
+which other users of the machine do not know, is moved from the address into a cookie.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ OWN_SITE = frozenset({"same-origin", "none"})  # "none": an address that was typ
 
 
 def page_headers(*, forms: bool = False) -> dict[str, str]:
-    """Return headers that let pages load, run and show only content of their own service.
+    """Return headers that let pages load, run and show only content from their own service.
 
     Args:
-        forms: Whether the pages have forms, which may be sent only to the pages' own service.
+        forms: Whether the pages have forms, which they may send only to their own service.
     """
     targets = "'self'" if forms else "'none'"
     return {
@@ -48,7 +48,7 @@ def page_headers(*, forms: bool = False) -> dict[str, str]:
 async def reject_websocket(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Run the application's lifespan, or close a web socket.
 
-    Any site may open a web socket, and our pages use none.
+    Web sockets are refused because any site may open one and our pages use none.
     """
     if scope["type"] == "lifespan":
         await app(scope, receive, send)
@@ -61,11 +61,11 @@ class OriginCheck:
 
     Args:
         app: The application to protect.
-        hosts: The service's host names, without a port.  None allows any name, for services whose proxy checks it.
+        hosts: The service's host names, without a port, or None to allow any name if a proxy checks it.
         origins: The origins of the pages, such as ``https://ops.example.com``.  If empty, the Host of each request
             determines its origin.
-        forms: Whether the pages send forms.  Because any site can send a form, every request that changes something
-            must then have our Origin.  Without forms, such requests must be JSON, and programs may omit the Origin.
+        forms: Whether the pages send forms.  If so, every request that changes something must have our Origin, because
+            any site can send a form.  If not, such requests must be JSON, and programs may omit the Origin.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ def is_same(given: str, right: str) -> bool:
 
 
 class TokenAuth:
-    """Accepts only requests with the token, for a server that only this machine can reach.
+    """Accepts only requests that have the token, for a server that can be reached only from this machine.
 
     Args:
         app: The application to protect.
@@ -195,14 +195,14 @@ class TokenAuth:
 def require_token(
     app: Starlette, *, host: str, port: int, command: str, token: str | None = None
 ) -> tuple[Starlette, str]:
-    """Return `(app, address)`: an application that requires a token, and its first address, which contains the token.
+    """Return `(app, address)`: the application, which now requires a token, and its first address, which contains it.
 
     Args:
         app: The application to protect.
         host: The address of the server.  It must be on this machine.
         port: The port of the server.
         command: The command that prints the address.
-        token: The token, in characters that are valid in a URL.  By default a new one is made.
+        token: The token, made of characters that are valid in a URL.  By default, a new token is made.
     """
     token = token or new_token()
     path, name = f"/{derive_token(token, 'path')[:12]}", f"[{host}]" if ":" in host else host

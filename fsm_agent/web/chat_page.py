@@ -63,21 +63,22 @@ def serve(
 ) -> Starlette:
     """Return an application with a chat page for an agent or a flow.
 
-    The page has conversations, approvals, forms and images.  Users see only their own conversations, and their
+    The page shows conversations, approvals, forms and images.  Users see only their own conversations, and their
     answers are recorded under their names.  ``POST agui`` serves AG-UI clients.
 
-    Without ``user`` there is one user, and the application responds only under names for this machine.  In that case,
-    do not let other machines connect.
+    Without ``user``, there is a single user, and the application responds only to requests whose Host names this
+    machine.  In that case, do not let other machines connect.
 
     Args:
         runnable: The agent or flow.  With a store, conversations survive restarts.
-        user: Returns the user who sends a request, according to your login, or None to refuse the request.  It may be a
-            coroutine function.
-        hosts: The host names of the service.  None allows any name if ``user`` is given, and otherwise only names for
-            this machine.
-        task: Converts a message to the task, or to the data of a flow.  The default is described in `RunFollower.take`.
-        deps: The ``deps`` in the `Context` of functions: a value, or a function that takes (agent, extra, user) and
-            returns the value for each run.  ``user`` is the user who began the run.
+        user: A function or coroutine function that returns the user who sends a request, according to your login, or
+            None to refuse the request.
+        hosts: The host names of the service.  None allows any name if ``user`` is given; otherwise, only names for this
+            machine.
+        task: A function that converts a message to the task, or to a flow's data.  The default is described in
+            `RunFollower.take`.
+        deps: The ``deps`` in the `Context` that functions get: a value, or a function that takes ``(agent, extra,
+            user)`` and returns the value for each run.  ``user`` is the user who began the run.
         at_once: The maximum number of active runs per user, across all processes.  Further runs are refused.
         options: Further options for `RunFollower`.
 
@@ -137,7 +138,7 @@ class _Pages:
         return Response(self._html, media_type="text/html")
 
     async def ask(self, request: Request) -> Response:
-        """Begin or answer a run, and return its stream."""
+        """Begin a run or answer its questions, and return its stream."""
         who = await self._who(request)
         asked = AgUi.read(read_json(await read_body(request, MAX_BODY)))
         translator = AgUi(asked.conversation, asked.run)
@@ -162,7 +163,7 @@ class _Pages:
         return JSONResponse(found, headers={"x-has-more": "true"} if has_more else None)
 
     async def conversation(self, request: Request) -> Response:
-        """Return all turns of a conversation as one stream.  The newest turn is live."""
+        """Return all turns of a conversation as one stream, in which the newest turn is live."""
         who = await self._who(request)
         name = request.path_params["name"]
         turns = await to_thread.run_sync(self._turns, _kept(who, check_name("conversation", name)))
@@ -222,7 +223,7 @@ class _Pages:
 
 
 def _kept(who: str, conversation: str) -> str:
-    """Return the name of a user's conversation in the store.  Two users never get the same name."""
+    """Return the name of a user's conversation in the store, which no two users share."""
     return f"{quote(who, safe='@.')}/{conversation}"
 
 
@@ -235,7 +236,7 @@ def _exists(store: Store, run: str) -> bool:
 
 
 def _shown(who: str, run: str, has_conversations: bool) -> str:
-    """Return the user's name for a run's conversation, or "" if the run belongs to another user."""
+    """Return the user's own name for a run's conversation, or "" if the run belongs to another user."""
     start = _kept(who, "")
     rest = run[len(start) :] if run.startswith(start) else ""
     return rest.rpartition(":")[0] if has_conversations else rest

@@ -1,4 +1,4 @@
-"""Journal entries for display: one item per entry, the timeline of a run, and two runs side by side."""
+"""Prepares journal entries for display: as one item per entry, as a run's timeline, or for two runs side by side."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Item = dict[str, Any]  # the values for the template of an entry
 
 
 def tell_entries(reading: RunHistory, after: int = 0, until: int | None = None) -> list[Item]:
-    """Return the items for the entries from ``after + 1`` to ``until``, or to the last one."""
+    """Return the items for the entries from number ``after + 1`` to ``until``, or to the last one."""
     names, undone = name_processes(reading), _undone(reading)
     requested: dict[str, Sequence[FunctionCall]] = {}  # the calls of the last reply, by path
     tries = Counter[str]()  # consecutive failed requests, by path
@@ -80,7 +80,7 @@ def name_processes(reading: RunHistory) -> dict[str, str]:
 
 
 def list_failures(items: Sequence[Item]) -> list[Item]:
-    """Return the errors that caused the failure of a run."""
+    """Return the errors that caused a run's failure."""
     return [item for item in items if item["is_failure"] and not item["is_undone"]]
 
 
@@ -106,7 +106,7 @@ def _item(entry: HistoryEntry, names: dict[str, str], *, is_undone: bool) -> Ite
 def _told(  # noqa: C901, PLR0911, PLR0912  # one a kind
     entry: HistoryEntry, item: Item, seed: Any, calls: Sequence[FunctionCall], tries: int
 ) -> Item:
-    """Return what is particular to an entry of this kind."""
+    """Return the template values that only an entry of this kind has."""
     data = entry.data if isinstance(entry.data, dict) else {}
     reason = shown(data.get("reason") or "")
     match entry.kind:
@@ -148,7 +148,7 @@ def _told(  # noqa: C901, PLR0911, PLR0912  # one a kind
 
 
 def _call(entry: HistoryEntry, calls: Sequence[FunctionCall]) -> Item:
-    """Return the function call that a key such as ``run:4.0`` refers to, one of those in the last reply."""
+    """Return the function call in the last reply that a key such as ``run:4.0`` refers to."""
     subject = subject_of(entry.key)
     number = subject.partition(":")[0].rpartition(".")[2]
     if "." in subject and number.isdecimal() and int(number) < len(calls):
@@ -187,7 +187,7 @@ def _failure(outcome: ModelFailed, tries: int, is_last: bool) -> Item:
 
 
 def _messages(found: Any) -> list[Item]:
-    """Return messages from JSON.  A message that cannot be read is shown unchanged."""
+    """Read messages from JSON.  A message that cannot be read is shown unchanged."""
     shown_messages = []
     for one in found if isinstance(found, list) else ():
         try:
@@ -225,7 +225,7 @@ _MOST_DIFFERENCES = 40
 
 
 class Row(NamedTuple):
-    """Two entries with the same key, or a single entry."""
+    """Two entries with the same key, one from each run, or a single entry."""
 
     a: Item | None
     b: Item | None
@@ -256,7 +256,7 @@ def diff_runs(a: RunHistory, b: RunHistory) -> Comparison:
 
 
 def _align(a: RunHistory, b: RunHistory, after: int, until: int) -> Iterator[Row]:
-    """Yield the entries in both runs in order.  Entries with the same key share a row."""
+    """Yield rows with the entries of both runs in order.  Entries with the same key share a row."""
     ones, others = a.entries[after:until], b.entries[after:until]
     items, other_items = tell_entries(a, after, until), tell_entries(b, after, until)
     matcher = SequenceMatcher(None, _labels(a, after, until), _labels(b, after, until), autojunk=False)
@@ -270,7 +270,7 @@ def _align(a: RunHistory, b: RunHistory, after: int, until: int) -> Iterator[Row
 
 
 def _labels(reading: RunHistory, after: int, until: int) -> list[tuple[str, int]]:
-    """Return a unique label for each entry: its key, and the number of earlier entries with this key."""
+    """Return a unique label for each entry, made of its key and the number of earlier entries with this key."""
     count: Counter[str] = Counter()
     labels = []
     for entry in reading.entries[after:until]:
@@ -294,7 +294,7 @@ _MOST_TEXT = 600  # characters shown of a message
 
 
 def timeline(reading: RunHistory) -> dict[str, Any]:
-    """Return each process's moves, and each entry's time and tokens, in a compact form."""
+    """Return, in a compact form, each process's moves and each entry's time and tokens."""
     processes = {
         path: [[move.n, move.step.source, move.step.to, move.step.trigger == RETRIED] for move in one.moves]
         for path, one in reading.processes.items()

@@ -1,4 +1,4 @@
-"""The events of a run that is being driven, in one list that any number of listeners can read.
+"""Keeps the events of a run that is being driven in one list that any number of listeners can read.
 
 Steps, replies and function results stay in the list.  Pieces of replies are dropped some time after their step, so a
 slow listener gets the whole reply at once.
@@ -37,12 +37,12 @@ def is_step(event: Event) -> bool:
 
 
 def is_last(event: Event, to_end: bool = False) -> bool:
-    """Return whether this is the last event, at least until a person answers.  Waiting for a time does not count."""
+    """Return whether no event follows this one, at least until a person answers.  Waiting for a time does not count."""
     return isinstance(event, Done) or (isinstance(event, Suspended) and bool(event.questions) and not to_end)
 
 
 class EventLog:
-    """A run's events since it was claimed, with the number of steps since then."""
+    """A run's events since it was claimed, each with the number of steps since then."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -87,7 +87,7 @@ class EventLog:
         self._add(event)
 
     def end(self) -> None:
-        """Record that no more events follow."""
+        """Record that no more events will follow."""
         self._is_over = True
         self._has_begun.set()
         self._wake()
@@ -136,7 +136,7 @@ class EventLog:
                 self._log[latest.popleft()] = None
 
     def _close(self, path: str) -> None:
-        """Drop the oldest pieces after the process at ``path`` has taken a step."""
+        """Drop the oldest pieces of replies, because the process at ``path`` has taken a step."""
         self._latest.pop(path, None)
         if pieces := self._open.pop(path, None):
             self._closed.append(pieces)

@@ -1,8 +1,9 @@
-"""Runs that any number of clients can follow, from any step, across broken connections and restarts.
+"""Lets any number of clients follow runs, from any step, across broken connections and restarts.
 
 A position in a run is a number of steps, which the journal and drivers count in the same way.  Past events come from
-the journal.  New events come from the driver if it is in this process; otherwise the journal is read again.  A reload,
-a second tab, another server and a run driven by a worker therefore all work the same way.
+the journal, and new events come from the driver if it is in this process; otherwise, the journal is read again.  It
+therefore makes no difference whether a client reloads, has a second tab or reaches another server, or whether a worker
+drives the run.
 """
 
 from __future__ import annotations
@@ -46,23 +47,23 @@ TAKEN_UP = 100  # abandoned runs taken up at each search
 class RunFollower:
     """Drives the runs of an agent or a flow, and sends their events to any number of listeners.
 
-    Runs are driven here, each in its own task, or by workers.  A run continues without listeners.  With a store, the
-    next process takes the run up after a crash.  Without a store, runs are kept in memory.  Runs that other programs
-    have put into the store are driven here only after `answer` or `cancel`.
+    Runs are driven here, each in its own task, or by workers.  A run continues even if nobody listens.  With a store,
+    the next process takes up the run after a crash; without one, runs are kept in memory.  Runs that other programs
+    have put into the store are driven here only after a call to `answer` or `cancel`.
 
-    Use a follower in one event loop, as ``async with RunFollower(agent) as live``, or call `close` at the end.
+    Use a follower in a single event loop, as in ``async with RunFollower(agent) as live``, or call `close` at the end.
 
     Args:
         runnable: The agent or flow.
         drives: Whether runs are driven here.  If False, a `Worker` drives them.
-        service: The name by which the service finds its runs after a crash, and in its other processes.  Two services
+        service: The name by which the service finds its runs after a crash or in its other processes.  Two services
             with the same agent and store but different ``deps`` need different names.
-        deps: The ``deps`` in the `Context` of functions: a value for all runs, or a function that takes (agent, extra,
-            user) and returns the value for each run.  With ``drives=False``, the worker's deps are used.
+        deps: The ``deps`` in the `Context` that functions get: a value for all runs, or a function that takes ``(agent,
+            extra, user)`` and returns the value for each run.  With ``drives=False``, the worker's deps are used.
         options: Further options for `Agent.resume`, for each run.
 
     Attributes:
-        kept_runs: The maximum number of runs in memory if there is no store.  The run that has rested longest is
+        kept_runs: The maximum number of runs in memory if there is no store.  Those that have rested longest are
             forgotten first.
         kept_bytes: The maximum total size of these runs' journals, in bytes.
 
@@ -116,13 +117,13 @@ class RunFollower:
     async def begin(
         self, task: Any, *, run_id: str | None = None, conversation: str | None = None, **options: Any
     ) -> str:
-        """Begin a run and return its name.  Given the name and task of an existing run, return that run's name.
+        """Begin a run, unless a run with this name and task exists, and return its name.
 
         Args:
             task: The task for an agent, or the data for a flow, as for ``submit``.
             run_id: The name of the run.  The default is a new name.
             conversation: The conversation that the run continues, or None.
-            options: Options for ``submit``, such as ``extra``, ``args``, and ``by``, the user according to your login.
+            options: Options for ``submit``, such as ``extra``, ``args`` and ``by`` (the user according to your login).
 
         Raises:
             RunExists: If another run has this name.
@@ -145,7 +146,7 @@ class RunFollower:
         return run
 
     async def answer(self, run: str, answers: Any, *, by: str = "") -> int:
-        """Answer a run's questions and continue it.  Return the number of steps that the run had taken before.
+        """Answer a run's questions, continue the run, and return how many steps it had taken before.
 
         Args:
             run: The name of the run.
@@ -179,8 +180,8 @@ class RunFollower:
         Args:
             asked: The client's request, as read by a translator.
             by: The user who sends the request; see `answer`.  A ``deps`` function gets the user who began the run.
-            task: Converts a message to an agent's task, or to a flow's data.  By default, an agent's task is the
-                message, and a flow's data is the text, parsed if it is JSON.
+            task: A function that converts a message to an agent's task, or to a flow's data.  By default, an agent's
+                task is the message, and a flow's data is the message's text, parsed if it is JSON.
 
         Returns:
             The run's name, and the value of ``after`` for `follow`.
@@ -217,7 +218,7 @@ class RunFollower:
             return None
 
     async def cancel(self, run: str, reason: str = "", *, by: str = "") -> None:
-        """Cancel a run, which may be driven here or in another process.
+        """Cancel a run, whether it is driven here or in another process.
 
         Raises:
             RunUnknown: If no run has this name.
@@ -229,9 +230,9 @@ class RunFollower:
     async def follow(self, run: str, *, after: int = 0, to_end: bool = False) -> AsyncGenerator[Item]:
         """Yield a run's events after its first ``after`` steps, each with the number of steps so far.
 
-        The last event is `Done`, or `Suspended` if the run waits for a person.  If the follower is closed, the stream
-        just ends.  Past events are steps, complete replies and function results.  New events include pieces of replies.
-        A client that reconnects must discard what it received after the last step.
+        The last event is `Done`, or `Suspended` if the run waits for a person, but if the follower is closed, the
+        stream just ends.  Past events are steps, complete replies and function results; new events also include pieces
+        of replies.  A client that reconnects must discard what it received after the last step.
 
         Args:
             run: The name of the run.
@@ -253,7 +254,7 @@ class RunFollower:
                     yield item
 
     async def close(self) -> None:
-        """Stop driving runs.  Another driver can continue them at once.  Questions stay open."""
+        """Stop driving runs, which other drivers can then continue at once.  Questions stay open."""
         self._is_closed = True
         for task in self._tasks:
             task.cancel()
@@ -265,7 +266,7 @@ class RunFollower:
         return await asyncio.to_thread(Follower, self.runs, run, self._definition)
 
     async def _hear(self, place: _Cursor, told: EventLog) -> AsyncGenerator[Item]:
-        """Yield the events before the driver claimed the run, then the driver's events."""
+        """Yield the events from before the driver claimed the run, then the driver's events."""
         base = await told.base()
         for item in await asyncio.to_thread(place.read, base):
             yield item
@@ -279,7 +280,7 @@ class RunFollower:
         told.raise_error()
 
     async def _read_on(self, run: str, place: _Cursor) -> AsyncGenerator[Item]:
-        """Yield the new events in the journal.  If the run rests, yield the last event, and otherwise wait for more."""
+        """Yield the new events in the journal, then the last event if the run rests; otherwise, wait for more."""
         for item in await asyncio.to_thread(place.read, None):
             yield item
         row = place.past.run
@@ -294,7 +295,7 @@ class RunFollower:
         await self._wait(run, place.past)
 
     async def _wait(self, run: str, past: Follower) -> None:
-        """Wait until the journal has more, or until the run can be driven here."""
+        """Wait until the journal has more entries, or until the run can be driven here."""
         if self._is_left(past.run):
             self._start(run)
         if run in self._driven:
@@ -344,7 +345,7 @@ class RunFollower:
             await self._look_after(run, told)
 
     async def _look_after(self, run: str, told: EventLog) -> None:
-        """Continue a run that was answered while it came to rest, or that waits for a time."""
+        """Continue a run that was answered while it was coming to rest, or that waits for a time."""
         try:
             row = await asyncio.to_thread(self.runs.store.get, run)
         except RunUnknown:
@@ -373,14 +374,14 @@ class RunFollower:
         return [*islice(left, TAKEN_UP)]
 
     def _is_left(self, run: Run) -> bool:
-        """Return whether a run waits for this service.  Runs from other programs wait for a `Worker`."""
+        """Return whether a run waits for this service to drive it.  Runs from other programs wait for a `Worker`."""
         is_free = not run.is_ended and run.holder is None and run.due_s is not None and run.due_s <= time.time()
         return self._drives and run.service == self._service and is_free
 
     # Without a store
 
     def _bound_memory(self, run: str) -> None:
-        """Record the size of a run.  Beyond the limits, forget the conversations that have rested longest."""
+        """Record a run's size and, if a limit is exceeded, forget the conversations that have rested longest."""
         store = self.runs.store
         with suppress(RunUnknown):
             loaded = store.load(run)
@@ -401,7 +402,7 @@ class RunFollower:
 
 
 def with_store(runnable: Any, store: Any) -> Any:
-    """Return an agent or flow with another store."""
+    """Return a copy of an agent or flow with another store."""
     if isinstance(runnable, AgentBase) or not isinstance(runnable, Runnable):
         raise UsageError(
             f"expected an agent or a flow with a store, got {safe_repr(runnable)}; pass it store='runs.db'"
@@ -453,12 +454,12 @@ class _Cursor:
         return self.is_over
 
     def pass_by(self, steps: int, waits: Any) -> None:
-        """Skip events that came from a driver and are also in the journal."""
+        """Skip the events in the journal that have already come from a driver."""
         self._after, self.waits = max(self._after, steps), waits
 
 
 def read_new_events(past: Follower, base: int | None = None) -> list[Event]:
-    """Return the events in unread entries, up to entry number ``base`` if it is given."""
+    """Return the events in the entries that are not read yet, up to entry number ``base`` if it is given."""
     if base is not None and past.n >= base:
         return []
     loaded = past.load()

@@ -1,4 +1,4 @@
-"""The inspector: its pages, their updates, and its forms' actions.  Its only state is a small cache of runs."""
+"""The inspector: its pages, their updates, and its forms' actions.  It keeps nothing but a small cache of runs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ GONE, AWAY, REPLACED = "gone", "away", "replaced"  # marks: unknown run, unreada
 
 
 class News:
-    """Streams of marks.  A run's mark changes whenever the run changes.
+    """Streams of *marks*, where a run's mark is a text that changes whenever the run changes.
 
     A page that gets a new mark requests the new contents itself, so slow pages block nothing.
     """
@@ -76,11 +76,11 @@ class News:
 
     @property
     def is_full(self) -> bool:
-        """Whether the number of pages has reached its limit."""
+        """Whether as many pages as allowed have a stream."""
         return len(self._pages) >= MOST_PAGES
 
     def mark(self, run: str = ALL) -> str:
-        """Return a run's current mark; by default, the newest run's."""
+        """Return the current mark of a run or, by default, of the newest run."""
         return self._mark_of(lambda: watched_run(self._runs.store, run))
 
     async def marks(self, run: str = ALL) -> AsyncGenerator[str]:
@@ -125,7 +125,7 @@ class News:
         return hashlib.blake2b(to_json(row).encode(), digest_size=8).hexdigest() if row else "-"
 
     def _identify(self) -> tuple[int, int] | None:
-        """Return the identity of the store's file, or None.  The identity changes if another file takes its place."""
+        """Return the identity of the store's file, which changes if another file takes its place, or None."""
         if self._file is None:
             return None
         try:
@@ -193,7 +193,7 @@ class Inspector:
         )
 
     def close(self) -> None:
-        """End all streams.  The store stays open."""
+        """End all streams, but leave the store open."""
         self.news.close()
 
     # Pages
@@ -256,7 +256,7 @@ class Inspector:
         }
 
     def items(self, request: Request) -> Response:
-        """Respond with the entries in a run between two entries."""
+        """Respond with the items for the requested entries of a run."""
         reading = self.read(_name(request))
         items = tell_entries(reading, _number(request, "after", 0), _number(request, "until", len(reading.entries)))
         return HTMLResponse(self.html(request, "items.html", items=items, run=reading.run))
@@ -269,7 +269,7 @@ class Inspector:
         return HTMLResponse(self.html(request, "machine.html", machine=drawn, inside=path))
 
     def moment(self, request: Request) -> Response:
-        """Respond with a run's state after an entry, using its agent's code if that is available."""
+        """Respond with a run's state after an entry, using the agent's code if it is available."""
         name, n = _name(request), _number(request, "n", 0)
         reading = self.read(name)
         if not 0 <= n <= len(reading.entries):
@@ -289,7 +289,7 @@ class Inspector:
         return StreamingResponse((f"{line}\n" for line in lines), media_type="application/jsonl", headers=headers)
 
     def read(self, run: str) -> RunHistory:
-        """Return a run, cached until it changes in the store."""
+        """Return a run, which is cached until it changes in the store."""
         row = self.runs.store.get(run)
         return self._read(row) if row.holder is None else read(self.runs, run)
 
@@ -309,14 +309,14 @@ class Inspector:
     # News
 
     async def events(self, request: Request) -> Response:
-        """Respond with a stream of a run's marks; by default, the newest run's."""
+        """Respond with a stream of marks of a run or, by default, of the newest run."""
         if self.news.is_full:
             return PlainTextResponse(f"{MOST_PAGES} pages already follow runs; close one", 503, {"retry-after": "5"})
         marks = self.news.marks(request.query_params.get("id", ALL))
         return StreamingResponse(_as_events(or_quiet(marks, BEAT_S)), media_type="text/event-stream")
 
     def run_news(self, request: Request) -> Response:
-        """Respond with the updates to a run after an entry, as pieces of its page."""
+        """Respond with what has happened in a run after an entry, as pieces of the run's page."""
         name = _name(request)
         mark = self.news.mark(name)
         if mark == GONE:
@@ -423,7 +423,7 @@ def inspector_app(
     """Return the inspector as an ASGI application.  Mount it behind your own authentication.
 
     The inspector does not authenticate users.  Everyone who can reach the inspector can see all runs in the store and
-    answer their questions.  It accepts only forms from its own pages.  ``fsm-agent inspect`` serves it on this machine,
+    answer their questions.  It accepts forms only from its own pages.  ``fsm-agent inspect`` serves it on this machine,
     behind a token.
 
     Args:
@@ -431,8 +431,8 @@ def inspector_app(
         name: The name of the store, for display.
         agents: Agents and flows whose code replays their runs, to show the dialog and data at each step.
         read_only: Whether to refuse every action that writes.
-        user: Returns the name of the person who answers, given the ASGI scope.  The default is the name found by
-            Starlette's authentication.
+        user: A function that returns the name of the person who answers, given the ASGI scope.  The default is the name
+            found by Starlette's authentication.
         origins: The origins of the pages, such as ``https://ops.example.com``, if a proxy changes the Host in requests.
             If empty, the Host determines the origin.
 

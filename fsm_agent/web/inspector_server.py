@@ -17,11 +17,11 @@ _MOST_HEADERS = 64 * 1024  # bytes
 
 
 class InspectorServer:
-    """A server for the inspector.  Its address contains a token, which every request needs.
+    """A server for the inspector, with a token in its address, which every request needs.
 
     Args:
         inspector: The pages.
-        port: The port; 0 takes any free port.
+        port: The port, or 0 for any free port.
 
     Raises:
         ConfigError: If the port cannot be used.
@@ -58,7 +58,7 @@ class InspectorServer:
 
 
 class _Server(uvicorn.Server):
-    """A server that ends its streams before it shuts down, because it would otherwise wait for them."""
+    """A server that ends its streams before it shuts down, because otherwise it would wait for them."""
 
     def __init__(self, config: uvicorn.Config, inspector: Inspector) -> None:
         super().__init__(config)

@@ -1,9 +1,9 @@
-"""Pictures of the machines in a run: their states laid out, and the transitions that the run took or may take.
+"""Lays out pictures of the machines in a run, with their states and the transitions that the run took or may take.
 
-A state's layer is the length of the longest path to it from the start, ignoring back edges.  Four sweeps of the median
-heuristic reduce crossings.  This is enough for machines that people write, with about a dozen states.  Arrows are
-straight, or bent around boxes.  The layout needs no other program or library.  The size of a picture is limited,
-because a journal may be damaged.
+A state's layer is the length of the longest path to it from the start, ignoring back edges, and four sweeps of the
+median heuristic reduce crossings.  This is enough for machines that people write, with about a dozen states, and needs
+no other program or library.  Arrows are straight, or bent around boxes.  The size of a picture is limited, because a
+journal may be damaged.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Way(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The path in SVG's notation."""
+        """The arrow's path in SVG's notation."""
         start, *others = [f"{point.real:.0f} {point.imag:.0f}" for point in self.curve]
         return f"M{start}C{' '.join(others)}"
 
@@ -96,7 +96,7 @@ class Way(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A machine with positions for its states and arrows."""
+    """A machine whose states and arrows have positions."""
 
     title: str
     boxes: Collection[Box]
@@ -138,7 +138,7 @@ def draw_machine(reading: RunHistory, process: ProcessView) -> Picture | None:
 
 
 def _draw_call(taken: Taken) -> Picture:
-    """Return an agent call's machine: the usual transitions, and all others that the run took."""
+    """Return an agent call's machine, with the usual transitions and all others that the run took."""
     overview = _overview()
     words = {(edge.source, edge.target): ", ".join(edge.lines) for edge in overview.edges} | _triggers(taken)
     dashed = {(edge.source, edge.target) for edge in overview.edges if edge.is_dashed}
@@ -187,7 +187,7 @@ def _box(name: str, label: str, tone: str, note: str = "", about: str = "") -> B
 
 
 def _letters(text: str) -> int:
-    """Return a text's width in letters.  Letters in some scripts are twice as wide."""
+    """Return a text's width, counted in letters.  Letters in some scripts count twice."""
     return sum([2 if east_asian_width(letter) in "WF" else 1 for letter in text])
 
 
@@ -220,7 +220,7 @@ def _picture(
 
 
 def _in_layers(boxes: Mapping[str, Box], ways: Iterable[Pair]) -> dict[str, Box]:
-    """Return the boxes, placed in layers from the first one."""
+    """Return the boxes after placing them in layers, beginning with the first box."""
     after = {name: [to for source, to in ways if source == name and to != name] for name in boxes}
     forward = _forward(after)
     ends = {name for name, box in boxes.items() if box.tone in _FINAL and not after[name]}
@@ -279,7 +279,7 @@ def _sort_rows(rows: list[list[str]], forward: Iterable[Pair]) -> None:
 
 
 def _curve(a: Box, b: Box, boxes: Iterable[Box], ways: Collection[Pair]) -> Curve:
-    """Return an arrow between two boxes: the first curve that crosses no other box, or else the straightest one."""
+    """Return an arrow between two boxes: the first curve that crosses no other box, or else the straightest curve."""
     if a is b:
         below = a.at + complex(0, HEIGHT / 2)
         return below - 8, below - 16 + 26j, below + 16 + 26j, below + 8

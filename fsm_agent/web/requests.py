@@ -22,7 +22,7 @@ _CLAIMS = ("by", "user", "user_id", "userId")  # refused, because only the login
 
 
 class BadRequest(UsageError):
-    """A client's request is invalid.  ``code`` is an error code for programs.
+    """A client's request is invalid.  ``code`` is an error code that programs can check.
 
     Examples:
         >>> try:
@@ -38,7 +38,7 @@ class BadRequest(UsageError):
 
 
 class ClientRequest(NamedTuple):
-    """A client's request: a new message, or answers.
+    """A client's request, which contains either a new message or answers.
 
     Examples:
         >>> said = {"role": "user", "id": "m1", "content": "Hello"}
@@ -74,7 +74,7 @@ def read_json(body: bytes) -> Any:
 
 
 async def read_body(request: Any, most: int) -> bytes:
-    """Return the body of a Starlette request.  Reading stops once it exceeds ``most`` bytes."""
+    """Return the body of a Starlette request.  Reading stops once the body exceeds ``most`` bytes."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
@@ -84,7 +84,7 @@ async def read_body(request: Any, most: int) -> bytes:
 
 
 def convert_body(body: Any, kind: Any) -> Any:
-    """Convert a body to an instance of ``kind``.  Refuse a body that claims a user."""
+    """Convert a body to an instance of ``kind``, and refuse a body that says who the user is."""
     if isinstance(body, dict) and (claimed := [name for name in _CLAIMS if name in body]):
         raise BadRequest(
             f"the body: expected no {claimed[0]}, since only the login of the service names the user", "claimed_user"
@@ -103,7 +103,7 @@ def check_name(what: str, name: str) -> str:
 
 
 def read_image(url: str) -> Image:
-    """Return the image in a data URL.  No file is read and no URL is fetched."""
+    """Return the image in a data URL, without reading any file or fetching any URL."""
     if not url.startswith("data:"):
         raise BadRequest("an image: expected it in the body, as data:image/png;base64,…, got a URL", "bad_part")
     try:
@@ -139,10 +139,10 @@ def answer_questions(questions: tuple[Question, ...], asked: ClientRequest) -> d
     """Return a client's answers in the form that the questions take.
 
     Masked arguments get their original values back.  An object or list that answers a flow becomes JSON text, because
-    the flow's state knows its type.
+    only the flow's state knows its type.
 
     Raises:
-        BadRequest: If only operators may answer a question, such as whether a ``once`` function took effect.
+        BadRequest: If a question may be answered only by operators, such as whether a ``once`` function took effect.
         FormError: If edited arguments do not fit the function.
     """
     by_key = {question.key: question for question in questions}

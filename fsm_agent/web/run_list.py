@@ -1,6 +1,6 @@
-"""The list of runs: filters from the address, and pages of runs in groups, with open questions first.
+"""The list of runs, with filters from the address, and with pages of runs in groups, open questions first.
 
-Also formats durations, times, tokens and costs for the templates, which escape all text.
+This module also formats durations, times, tokens and costs for the templates, which escape all text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_WORDS = 200
 
 
 class Filters(NamedTuple):
-    """The list's filters, from the address."""
+    """The filters for the list, taken from the address."""
 
     words: str = ""
     agent: str = ""
@@ -40,14 +40,14 @@ class Filters(NamedTuple):
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Filters:
-        """Return the filters in an address, without invalid ones."""
+        """Return the filters in an address, except invalid ones."""
         values = {name: query.get(name, "")[:_MOST_WORDS] for name in cls._fields}
         values["only"] = values["only"] if values["only"] in ONLY else ""
         values["age"] = values["age"] if values["age"] in AGES else ""
         return cls(**values)
 
     def address(self, **changes: str) -> str:
-        """Return the query string of these filters, with changes."""
+        """Return the query string for these filters, after changing some of them."""
         return urlencode([(name, value) for name, value in self._replace(**changes)._asdict().items() if value])
 
     @property
@@ -106,7 +106,7 @@ class Found(NamedTuple):
 
 
 def find_runs(store: Store, filters: Filters) -> Found:
-    """Return a page of runs.  The first page of all runs, or of open runs, begins with runs that ask a question."""
+    """Return a page of runs.  The first page of all or of open runs begins with the runs that ask a question."""
     asking: list[Run] = []
     has_more = False
     if filters.only in ("", "open") and not filters.after:
@@ -164,7 +164,7 @@ def run_state(run: Run) -> tuple[str, str]:
 
 
 def span(seconds: float) -> str:
-    """Return a duration in its largest units, or "" if the duration is implausible because a clock was set back."""
+    """Format a duration in its largest units, or return "" if it is implausible because a clock was set back."""
     return format_duration(seconds, with_days=True) if 0 <= seconds < 1e12 else ""
 
 
@@ -183,16 +183,16 @@ def since(at_s: float) -> str:
 
 
 def clock(at_s: float) -> str:
-    """Return a time in UTC, or "" if it is unknown."""
+    """Format a time in UTC, or return "" if it is unknown."""
     return format_moment(at_s) if at_s else ""
 
 
 def tokens(usage: Usage) -> str:
-    """Return tokens as input + output, or "" if no tokens were used."""
+    """Format tokens as input + output, or return "" if no tokens were used."""
     return f"{usage.input_tokens or 0:,} + {usage.output_tokens or 0:,}" if usage.total_tokens else ""
 
 
 def money(usage: Usage) -> str:
-    """Return a cost, or "" if costs were not tracked."""
+    """Format a cost, or return "" if costs were not tracked."""
     cost = usage.cost_usd
     return "" if cost is None else f"${cost:.4f}" if cost >= 0.0001 or not cost else f"${cost:.6f}"

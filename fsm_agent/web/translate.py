@@ -1,9 +1,9 @@
 """Translates a run's events into a client's protocol.
 
-An `EventTranslator` serves one stream, and needs no event loop and no HTTP.  `ProtocolTranslator` has what the
-protocols share: it tracks the text already sent, the functions without a result, and the nested processes.  A
-function's arguments are sent all at once, because they are masked and a piece of a key would not be recognized.  `sse`
-yields the lines of a stream for a browser.
+An `EventTranslator` serves one stream, and needs neither an event loop nor HTTP.  `ProtocolTranslator` does what the
+protocols have in common: it keeps track of the text already sent, the functions without a result, and the nested
+processes.  A function's arguments are sent all at once, because they are masked, and a piece of a key would not be
+recognized.  `sse` yields the lines of a stream to a browser.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _OF_REPLIES = TextDelta | ReasoningDelta | FunctionCallStarted | ReplyCompleted
 
 
 class _Inside:
-    """What the client knows about one process: the run itself, or a nested process."""
+    """What the client knows about one process, which is the run itself or a nested process."""
 
     def __init__(self) -> None:
         self.number = 0  # of messages so far
@@ -69,7 +69,7 @@ class _Inside:
 
 
 class EventTranslator(ABC):
-    """Translates a run's events for one stream to a client.  `AgUi`, `AiSdk` and `JsonEvents` are subclasses.
+    """The base class of translators, each of which translates a run's events for one stream to a client.
 
     Examples:
         >>> translator: EventTranslator = AgUi("t1", "r1")
@@ -83,7 +83,7 @@ class EventTranslator(ABC):
 
     @abstractmethod
     def take(self, event: Event) -> list[Data]:
-        """Return the data for an event, or [] if the client does not need it.
+        """Return the data to send for an event, or [] if the client does not need the event.
 
         Args:
             event: The next event of the run.
@@ -91,13 +91,13 @@ class EventTranslator(ABC):
 
     @abstractmethod
     def failed(self, text: str, code: str = "") -> list[Data]:
-        """Return the end of a stream that failed."""
+        """Return the data that ends a stream that failed."""
 
 
 class JsonEvents(EventTranslator):
     """Translates events into plain JSON data, as `event_data` does, for your own front end.
 
-    An event of a nested agent or flow also has a ``path``.  A stream that fails ends with an event of type ``error``.
+    An event from a nested agent or flow also has a ``path``.  A stream that fails ends with an event of type ``error``.
 
     Examples:
         >>> translator = JsonEvents()
@@ -204,7 +204,7 @@ class ProtocolTranslator(EventTranslator):
         return self._finished(path, kind, seen.number) if kind else []
 
     def _complete(self, path: str, seen: _Inside, event: ReplyCompleted) -> list[Data]:
-        """Send the rest of a reply.  If the pieces do not match the reply, send the whole reply again."""
+        """Send the rest of a reply or, if the pieces sent do not match it, the whole reply again."""
         message, found = event.reply.message, list[Data]()
         reasoning = "".join([part.text for part in message.parts if isinstance(part, Reasoning)])
         for kind, whole in ((REASONING, reasoning), (TEXT, message.text)):
@@ -236,7 +236,7 @@ class ProtocolTranslator(EventTranslator):
         return [*again, *self._leave(_under(path, f"run:{event.id}"), ()), *self._returned(path, id, event)]
 
     def _refused(self, path: str, seen: _Inside) -> list[Data]:
-        """Return the events that end calls which never began, because they were refused."""
+        """Return the events that end calls that never began because they were refused."""
         found = [FunctionEnded(id, name, NOT_RUN, True, 0.0) for id, name in [*seen.asked.items()]]
         return [data for ended in found for data in self._end_function(path, seen, ended)]
 
@@ -309,7 +309,7 @@ class ProtocolTranslator(EventTranslator):
         return []
 
     def _name_of(self, path: str) -> str:
-        """Return the name of a nested process, which is the name of its function or state."""
+        """Return the name of a nested process, which is that of its function or state."""
         outer, _, own = path.rpartition("/")
         seen = self._inside.get(outer)
         id = own.partition(":")[2]
@@ -332,13 +332,13 @@ def masked_result(event: FunctionEnded) -> str:
 
 
 def masked_question(question: Question) -> Data:
-    """Return a question's subject without secrets."""
+    """Return what a question is about, without secrets."""
     shown: Data = masked_data({"about": json_data(about_question(question))})
     return shown
 
 
 def as_json(text: str) -> Any:
-    """Return the data in a JSON text, or the text itself if it is not JSON."""
+    """Parse a JSON text, or return the text itself if it is not JSON."""
     found = parsed(text)
     return text if found is None and text.strip() != "null" else found
 
@@ -355,15 +355,15 @@ ALIVE_S = 15.0  # then a comment is sent, so that proxies do not close the quiet
 async def sse(
     items: AsyncGenerator[tuple[int, Event]], translator: EventTranslator, *, end: str = "", alive_s: float = ALIVE_S
 ) -> AsyncGenerator[str]:
-    r"""Yield the translated events of a run as server-sent events.  Each event's id is the number of steps so far.
+    r"""Yield a run's translated events as server-sent events, whose ids are the number of steps so far.
 
-    Errors become events in the protocol.  An unexpected error is sent without details.
+    Errors become events in the protocol, but unexpected errors are sent without details.
 
     Args:
-        items: The iterator from `RunFollower.follow`.  It is closed when the client disconnects.
+        items: The iterator from `RunFollower.follow`, which is closed when the client disconnects.
         translator: The translator.
-        end: The last line, such as ``data: [DONE]``.
-        alive_s: The seconds without an event after which a comment is sent.
+        end: The last line of the stream, such as ``data: [DONE]``.
+        alive_s: How long there may be no event, in seconds, before a comment is sent.
 
     Examples:
         >>> async def main():
@@ -420,7 +420,7 @@ async def or_quiet(items: AsyncGenerator[T], quiet_s: float) -> AsyncGenerator[T
 
 
 async def failing(error: Exception) -> AsyncGenerator[tuple[int, Event]]:
-    r"""Raise an error instead of yielding events.  `sse` sends it to the client.
+    r"""Raise an error instead of yielding events, so that `sse` sends the error to the client.
 
     Examples:
         >>> async def main():
@@ -435,7 +435,7 @@ async def failing(error: Exception) -> AsyncGenerator[tuple[int, Event]]:
 
 
 def describe_error(error: Exception) -> tuple[str, str]:
-    """Return `(text, code)` to describe an error to a client.  Unexpected errors are logged and shown as internal."""
+    """Return `(text, code)` to describe an error to a client.  Unexpected errors are logged and called internal."""
     if isinstance(error, FsmAgentError):
         return mask_keys(str(error)), getattr(error, "code", type(error).__name__)
     LOG.error("a stream failed", exc_info=error)
