@@ -49,7 +49,7 @@ from fsm_agent.call.requests import (
 )
 from fsm_agent.call.spending import Overrun, exceeded, has_budget
 from fsm_agent.call.stop_conditions import Stop, StopContext, StopWhen
-from fsm_agent.errors import ErrorReport, OutcomeError, ProgramError, Retry, UsageError
+from fsm_agent.errors import ErrorReport, OutcomeError, ParseError, ProgramError, Retry, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted_calls import is_run_as_requested
 from fsm_agent.messages.message import FunctionCall, Message, object_text
@@ -205,10 +205,17 @@ def _approved(call: FunctionCall, outcome: Approved | Modified, prompt: Prompt) 
     call = call.changed(arguments_json=outcome.arguments_json)
     if is_run_as_requested(function):
         return "denied", call.changed(error=NOT_MODIFIED)
-    refusal = function.refusal(call.arguments_json)
-    if refusal is None:
-        return "approved", call.changed(fingerprint=fingerprint(call))
-    return "denied", call.changed(error=refusal_text(refusal, call))
+    try:
+        call = _as_taken(call, function)
+    except ParseError as error:
+        return "denied", call.changed(error=refusal_text(str(error), call))
+    return "approved", call.changed(fingerprint=fingerprint(call))
+
+
+def _as_taken(call: FunctionCall, function: Function) -> FunctionCall:
+    """Return the call with the arguments that the function gets, for all code that decides about the call."""
+    taken = function.normalize(call.arguments_json)
+    return call if taken is call.arguments_json else call.changed(arguments_json=taken)
 
 
 def unrunnable(call: FunctionCall, prompt: Prompt) -> str | None:
@@ -482,8 +489,11 @@ class _Screen:
         problem = used_up(self.record, function) if self.record.tallies else None
         if problem is None and self._lacks_arguments(call) and function.parameters.get("properties"):
             problem = f"The call of {call.name} was cut off at the token limit, before its arguments."
-        if problem is None and (refusal := function.refusal(call.arguments_json)) is not None:
-            problem = refusal_text(refusal, call, is_cut=call is self.cut)
+        if problem is None:
+            try:
+                call = _as_taken(call, function)
+            except ParseError as error:
+                problem = refusal_text(str(error), call, is_cut=call is self.cut)
         if problem is not None:
             call = call.changed(id=id)
             return call, call.changed(error=problem)

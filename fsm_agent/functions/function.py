@@ -139,7 +139,7 @@ class Function(Policy, Generic[P, R, Deps]):
         return callable(self.needs_approval) and accepts_context(self.needs_approval, owner)
 
     @cached_property
-    def _validate(self) -> Callable[[str], dict[str, Any]]:
+    def _validate(self) -> Callable[[str], tuple[str, dict[str, Any]]]:
         return partial(validate_arguments, self.validator or ArgumentsValidator(self.parameters))
 
     @classmethod
@@ -260,9 +260,25 @@ class Function(Policy, Generic[P, R, Deps]):
             ParseError: If the arguments are invalid.  The text tells the model why.
         """
         try:
-            return self._validate(object_text(arguments_json))
+            return self._validate(object_text(arguments_json))[1]
         except REFUSALS as error:
             raise refused(error) from error
+
+    def normalize(self, arguments_json: str) -> str:
+        """Return the arguments as JSON in the form in which the function takes them.
+
+        Some models write a list as text, or null for an argument that they leave out.  Whatever decides about a call
+        has to see what the function gets.
+
+        Raises:
+            ParseError: If the arguments are invalid.  The text tells the model why.
+        """
+        text = object_text(arguments_json)
+        try:
+            taken, _ = self._validate(text)
+        except REFUSALS as error:
+            raise refused(error) from error
+        return arguments_json if taken is text else taken
 
     def refusal(self, arguments_json: str) -> str | None:
         """Return an error message for the model if these arguments are invalid, otherwise None."""

@@ -99,15 +99,14 @@ class Validator(Protocol):
         """Return the arguments in a JSON document."""
 
 
-def validate_arguments(validator: Validator, arguments: str) -> dict[str, Any]:
-    """Return validated arguments.
+def validate_arguments(validator: Validator, arguments: str) -> tuple[str, dict[str, Any]]:
+    """Return the arguments as JSON in the form that the validator takes, and as validated values.
 
     Some models write a list or an object inside the arguments as a string of JSON, and null for what they leave out.
     Both are accepted, but only where they would otherwise be invalid.
     """
     try:
-        validated: dict[str, Any] = validator.validate_json(arguments)
-        return validated
+        return arguments, validator.validate_json(arguments)
     except ValueError as error:
         if (meant := _meant(arguments, error)) is None:
             raise

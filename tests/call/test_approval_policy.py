@@ -14,7 +14,7 @@ from support.drivers import anyhow, seed
 from support.drivers import by_run as driven_by_run
 
 from fsm_agent.agents import Agent
-from fsm_agent.call import Approved, Begun, CallSuspended, Denied, Replied, RunFunction, restore, snapshot
+from fsm_agent.call import Approved, Begun, CallSuspended, Denied, Modified, Replied, RunFunction, restore, snapshot
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Context, Function, function
 from fsm_agent.messages import Reply
@@ -138,6 +138,45 @@ def test_a_predicate_may_know_who_asks(is_trusted):
         with pytest.raises(CallSuspended):
             agent.run(one)
     assert ran == ([100, 101] if is_trusted else [100])
+
+
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ({"paths": '["/etc/passwd"]'}, {"paths": ["/etc/passwd"]}),
+        ({"paths": ["/tmp"], "force": None}, {"paths": ["/tmp"]}),
+        ({"paths": ["/tmp"], "rule": '{"keep": "[1]"}'}, {"paths": ["/tmp"], "rule": {"keep": [1]}}),
+        ({"paths": ["/tmp"], "force": False}, {"paths": ["/tmp"], "force": False}),
+    ],
+)
+def test_all_that_decide_about_a_call_see_what_the_function_gets(asked, given):
+    """A model may write a list as text, or null for an argument that it leaves out."""
+    seen: list[Any] = []
+
+    def saw(f: Any, *further: Any) -> Any:
+        seen.append(f.arguments)
+        return further[0](f) if further else True
+
+    @function(needs_approval=saw, middleware=(saw,))
+    def erase(context: Context[Any], paths: list[str], force: bool = True, rule: dict[str, list[int]] | None = None):
+        """Erase."""
+        seen.append(context.function_call.arguments)
+
+    model = Script(function_call("erase", **asked), "done")
+    result = Agent(model, functions=[erase], approve=saw).call("Go.")
+    seen += [result.function_calls[0].arguments, model.requests[-1].messages[-2].function_calls[0].arguments]
+    assert seen == [given] * 6
+
+
+def test_what_an_approver_changes_is_kept_as_the_function_gets_it():
+    def total(numbers: list[int], start: int = 0) -> int:
+        """Add."""
+        return sum(numbers, start)
+
+    changed = Modified('{"numbers": "[1, 2]", "start": null}')
+    model = Script(function_call("total", numbers=[5]), "done")
+    (call,) = Agent(model, functions=[total], approve=lambda _: changed).call("Go.").function_calls
+    assert (call.arguments, call.result) == ({"numbers": [1, 2]}, "3")
 
 
 @pytest.mark.parametrize("returned", [None, 1, Denied()])
