@@ -100,6 +100,7 @@ def pretty(text: Any, *, is_spread: bool = False) -> str:
 
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
+_NESTED = re.compile(r"\$\{([^{}]*)\$\{")
 
 _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?:(:-)(.*))?", re.DOTALL)
 
@@ -113,6 +114,9 @@ def expanded(text: str, environment: Mapping[str, str], label: str = "") -> str:
     Raises:
         ValueError: If a reference is malformed, or its variable is missing.  The message contains no values.
     """
+    if nested := _NESTED.search(text):
+        owner = f" for {label}" if label else ""
+        raise ValueError(f"expected a default without a reference{owner}, got ${{{nested[1]:.80}${{…")
     return _REFERENCE.sub(lambda match: _value(match[1], environment, label), text)
 
 

@@ -252,7 +252,7 @@ class SubAgentConfig(_Keys):
     )
     results: Name = Field(default=None, description="how results of functions are changed, as module:name")
     prices: Name = Field(default=None, description="what the model's tokens cost, as module:name")
-    store: str | None = Field(default=None, description="the file in which calls are kept as runs")
+    store: str | None = Field(default=None, description="what keeps calls as runs: a file, or an address of Postgres")
 
     @model_validator(mode="after")
     def _one_system_prompt(self) -> SubAgentConfig:
@@ -309,7 +309,7 @@ class AgentConfig(SubAgentConfig):
         if isinstance(config, AgentConfig):
             values, file = config._given(), config._file
         elif isinstance(config, str | Path):
-            file = Path(config)
+            file = Path(config).absolute()  # the program may change its folder before the paths are used
             values = read_file(file)
         if not isinstance(values, Mapping):
             where = f" in {str(config)!r}" if file is not None else ""
@@ -463,7 +463,8 @@ class SubAgent:
         if finalizer := self._text("finalizer"):
             options["finalizer"] = finalizer
         if found := self._find("store"):
-            options["store"] = self._config.folder / filled(found[1])
+            store = filled(found[1])
+            options["store"] = store if "://" in store else self._config.folder / store
         options["model"] = client or self._model(owner)
         return options
 

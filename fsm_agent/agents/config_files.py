@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-from pydantic_core import from_json
 
 from fsm_agent.errors import ConfigError
 
@@ -29,7 +28,7 @@ def read_file(file: Path) -> Any:
         raise ConfigError(
             f"{what}: expected '.toml', '.yaml', '.yml' or '.json'; rename it, or read it yourself and pass the mapping"
         )
-    readers: Mapping[str, Callable[[str], Any]] = {".toml": _read_toml, ".json": from_json}
+    readers: Mapping[str, Callable[[str], Any]] = {".toml": _read_toml, ".json": _read_json}
     read = readers.get(file.suffix, _read_yaml)
     try:
         with file.open("rb") as opened:
@@ -44,6 +43,22 @@ def read_file(file: Path) -> Any:
     except (ValueError, RecursionError) as error:
         format_ = file.suffix[1:].upper().replace("YML", "YAML")
         raise ConfigError(f"{what}: expected {format_}: {error}") from None
+
+
+def _read_json(text: str) -> Any:
+    def each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            _check_once([name for name, _ in pairs])
+        return found
+
+    return json.loads(text, object_pairs_hook=each_once)
+
+
+def _check_once(names: list[str]) -> None:
+    name, count = Counter(names).most_common(1)[0] if names else ("", 0)
+    if count > 1:
+        raise ValueError(f"each key once, got {name:.60} twice")
 
 
 def _read_toml(text: str) -> dict[str, Any]:
@@ -109,9 +124,7 @@ def _walk(node: Any, depth: int = 0) -> Iterator[None]:
         names = [name.value for name, _ in items if name.tag in _TEXTS]
         if len(names) < len(items):
             raise ValueError("texts as keys, got another value; put it into quotes")
-        name, count = Counter(names).most_common(1)[0] if names else ("", 0)
-        if count > 1:
-            raise ValueError(f"each key once, got {name:.60} twice")
+        _check_once(names)
         items = [value for _, value in items]
     for item in items:
         yield from _walk(item, depth + 1)

@@ -84,6 +84,20 @@ def paper(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize(
+    ("format_", "text"),
+    [
+        ("toml", "[limits]\nrounds = 1\nrounds = 2\n"),
+        ("yaml", "limits:\n  rounds: 1\n  rounds: 2\n"),
+        ("json", '{"limits": {"rounds": 1, "rounds": 2}}'),
+    ],
+)
+def test_no_format_takes_a_key_twice(tmp_path, format_, text):
+    (tmp_path / f"twice.{format_}").write_text(text)
+    with pytest.raises(ConfigError, match="rounds" if format_ != "toml" else "line 3"):
+        AgentConfig.of(tmp_path / f"twice.{format_}")
+
+
 @pytest.mark.parametrize("format_", WRITERS)
 def test_a_configuration_says_everything_in_each_format(paper, format_):
     (paper / f"paper.{format_}").write_text(WRITERS[format_](), encoding="utf-8-sig")  # as Windows marks it
@@ -246,6 +260,20 @@ class TestLayers:
         build_agent(paper / "paper.toml", client=client)("Write.")
         assert [request.messages[0].text for request in client.requests] == ["You write.", "You read."]
 
+    def test_paths_stay_beside_the_file_when_the_program_changes_its_folder(self, paper, script, monkeypatch):
+        (paper / "paper.toml").write_text("agent_type='paper'\nname='daily'\nstore='runs.db'\n")
+        monkeypatch.chdir(paper)
+        agent = build_agent("paper.toml", client=script("Done.", "Done."))
+        others = agent.changed(limits={"rounds": 1})
+        monkeypatch.chdir("/")
+        assert [one("Write.") for one in (agent, others)] == ["Done.", "Done."]
+        assert (paper / "runs.db").is_file()
+
+    def test_the_store_may_be_an_address(self):
+        address = "postgresql://agents@db.invalid/work?schema=orders"
+        agent = build_agent({"agent_type": "paper", "model": "x:y", "store": address})
+        assert agent.store == address
+
     def test_a_kind_may_be_its_class(self, script):
         config = {"agent_type": "support.configured:Report"}
         with pytest.raises(ConfigError, match="agent_type"):
@@ -279,6 +307,10 @@ class TestConstructed:
         values = {"agent_type": "paper", "model": "x:y", key: "${NO_SUCH_KEY}"}
         with pytest.raises(ConfigError, match=rf"{key}: .*NO_SUCH_KEY"):
             build_agent(AgentConfig(**values))
+
+    def test_a_reference_inside_a_default_is_refused(self):
+        with pytest.raises(ConfigError, match=r"system: .*NO_SUCH_KEY"):
+            build_agent({"agent_type": "paper", "model": "x:y", "system": "${NO_SUCH_KEY:-${EDITOR_KEY}}"})
 
     def test_no_message_of_the_constructor_shows_a_key(self):
         with pytest.raises(ValueError, match=r"client\.api_key") as caught:
