@@ -71,9 +71,10 @@ class AgUi(ProtocolTranslator):
             if len(answers) < len(found.resume):
                 raise BadRequest("resume: expected each interruptId once, got one twice", "bad_answer")
             return ClientRequest(thread, run, None, answers, payloads=sent)
-        if not found.messages or found.messages[-1].role != "user":
+        last: _Message | None = convert_body(found.messages[-1], _Message) if found.messages else None
+        if last is None or last.role != "user":
             raise BadRequest("messages: expected the last one to have the role 'user'", "no_message")
-        content = found.messages[-1].content or ""
+        content = last.content or ""
         parts = [content] if isinstance(content, str) else [_part(part) for part in content]
         return ClientRequest(thread, run, user_message(parts), {})
 
@@ -184,6 +185,8 @@ class _Part(msgspec.Struct):
     type: str
     text: str = ""
     source: dict[str, Any] = {}
+    mimeType: str = ""  # noqa: N815
+    data: str = ""
 
 
 class _Message(msgspec.Struct):
@@ -200,7 +203,7 @@ class _Entry(msgspec.Struct):
 class _Body(msgspec.Struct):
     threadId: str  # noqa: N815
     runId: str  # noqa: N815
-    messages: list[_Message] = []
+    messages: list[Any] = []  # only the last is read, since the store has the others
     resume: list[_Entry] | None = None
 
 
@@ -209,6 +212,8 @@ def _part(part: _Part) -> Any:
         return part.text
     if part.type == "image" and part.source.get("type") == "data":
         return read_image(f"data:{part.source.get('mimeType', '')};base64,{part.source.get('value', '')}")
+    if part.type == "binary" and part.data:  # before AG-UI 1.0
+        return read_image(f"data:{part.mimeType};base64,{part.data}")
     raise BadRequest(f"messages: expected text or an image as data, got a part of type {part.type!r:.40}", "bad_part")
 
 

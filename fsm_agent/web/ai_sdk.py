@@ -77,7 +77,7 @@ class AiSdk(ProtocolTranslator):
         chat = check_name("id", found.id)
         if not found.messages:
             raise BadRequest("messages: expected one or more, got none", "no_message")
-        last = found.messages[-1]
+        last: _Message = convert_body(found.messages[-1], _Message)
         if last.role == "assistant":
             parts = [part for part in last.parts if part.state == "approval-responded"]
             answers = {str(p.approval.get("id")): _verdict(p.approval) for p in parts}
@@ -195,7 +195,7 @@ class _Message(msgspec.Struct):
 
 class _Body(msgspec.Struct):
     id: str
-    messages: list[_Message] = []
+    messages: list[Any] = []  # only the last is read, since the store has the others
 
 
 def _part(part: _Part) -> Any:

@@ -245,6 +245,7 @@ class RunFollower:
                 raised at the end.
             JournalError: If the journal is damaged, forged, or from another run.
         """
+        require("after", after, type(after) is int and after >= 0, "the number of steps that the client has")
         place = _Cursor(await self._past(run), after, to_end)
         while not self._is_closed and not place.is_over:
             told = self._driven.get(run)

@@ -43,6 +43,7 @@ def ai_sdk(*parts: Any) -> Any:
         (ag_ui, {"type": "image", "source": {"type": "url", "value": "https://elsewhere.example/a.png"}}),
         (ag_ui, {"type": "image", "source": {"type": "url", "mimeType": "image/png", "value": PICTURE}}),
         (ag_ui, {"type": "image", "source": {"type": "data", "mimeType": "image/png", "value": "AAAA"}}),
+        (ag_ui, {"type": "binary", "mimeType": "image/png", "url": "https://elsewhere.example/a.png"}),
         (ai_sdk, {"type": "source-url", "url": "https://elsewhere.example"}),
         (ai_sdk, {"type": "file", "url": "https://elsewhere.example/a.png"}),
         (ai_sdk, {"type": "file", "url": "file:///etc/passwd"}),
@@ -52,6 +53,45 @@ def test_a_part_that_is_neither_text_nor_a_picture_in_the_body_is_refused(read: 
     with pytest.raises(BadRequest) as refused:
         read([part]) if read is ag_ui else read(part)
     assert refused.value.code == "bad_part"
+
+
+@pytest.mark.parametrize(
+    "earlier",
+    [
+        {"id": "a1", "role": "activity", "activityType": "PLAN", "content": {"steps": [1]}},
+        {"id": "a1", "role": "tool", "toolCallId": "c1", "content": [{"result": 1}], "parts": None},
+        {
+            "id": "a1",
+            "role": "assistant",
+            "content": None,
+            "parts": [{"type": "data-answer", "data": 5}, {"text": None}],
+        },
+    ],
+)
+def test_earlier_messages_may_be_of_any_kind(earlier: Any) -> None:
+    said = {"id": "m1", "role": "user", "content": "Hi", "parts": [{"type": "text", "text": "Hi"}]}
+    for asked in (
+        AgUi.read({"threadId": "t1", "runId": "r1", "messages": [earlier, said]}),
+        AiSdk.read({"id": "c1", "messages": [earlier, said]}),
+    ):
+        assert asked.message is not None
+        assert asked.message.text == "Hi"
+
+
+def test_a_picture_of_the_older_kind_is_read() -> None:
+    found = ag_ui([{"type": "binary", "mimeType": "image/png", "data": PICTURE, "filename": "a.png"}]).message
+    assert [part.media_type for part in found.parts] == ["image/png"]
+
+
+@pytest.mark.parametrize("after", ["3", -1, True, None, 1.5])
+def test_a_position_in_a_run_is_a_number_of_steps(after: Any) -> None:
+    async def main() -> None:
+        async with RunFollower(Agent(Script("Hi."), name="host")) as live:
+            run = await live.begin("Hello", run_id="r1")
+            with pytest.raises(UsageError, match="after"):
+                await anext(live.follow(run, after=after))
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("data", ["yes", {}, {"approved": True}, {"key": ""}])
