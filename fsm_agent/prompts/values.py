@@ -11,7 +11,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
@@ -226,7 +226,17 @@ def check_target(kind: type, target: str) -> None:
 
 
 def printed(value: Any) -> Any:
-    """Return the value's own text for a template, or the value itself if it has no text."""
+    """Return the value's own text for a template, or the value itself if it has no text.
+
+    Raises:
+        TypeError: If the value is a function, a generator or a coroutine, whose text is an address in memory.
+    """
+    if inspect.isroutine(value):
+        name = getattr(value, "__name__", "")
+        raise TypeError(f"expected a value, got the function {name}; call it, or read the key {name!r} as x[{name!r}]")
+    if isinstance(value, Generator | Coroutine | AsyncGenerator):
+        name = getattr(value, "__name__", "")
+        raise TypeError(f"expected a value, got the {type(value).__name__} {name}; pass what it gives, such as a list")
     return prompt_text(value) if any(map(_has_text, _inner(value, _values_of))) else value
 
 

@@ -90,6 +90,14 @@ def test_what_is_filled_in_without_jinja_is_what_jinja_makes_of_it(template):
 
 
 class TestErrors:
+    @pytest.mark.parametrize(
+        "template", ["{{ x.items }}", "a {{ x['f'] }}", "{{ g }}", "{% for i in [g] %}{{ i }}{% endfor %}"]
+    )
+    def test_what_has_no_text_is_refused(self, template):
+        values = {"x": {"items": "lamp", "f": len}, "g": (n for n in range(3))}
+        with pytest.raises(PromptError, match=r"items|len|genexpr"):
+            render(template, {name: value for name, value in values.items() if name in variables(template)})
+
     def test_missing_variables_are_named(self):
         with pytest.raises(PromptError, match=r" a, b; given: d$"):
             render("{% if d %}{{ b }}{{ a.c }}{% endif %}", {"d": 1})
