@@ -175,7 +175,7 @@ class HttpClient(SyncVerbs):
                 failure.__cause__ = error
         finally:
             await response.aclose()
-            del response.stream  # breaks a cycle: it references the response
+            response.stream = httpx.ByteStream(b"")  # breaks a cycle: the stream references the response
         try:
             for delta in reader.end():
                 yield delta

@@ -304,7 +304,7 @@ class _DialogInTurns:
     @property
     def turns(self) -> list[dict[str, Any]]:
         if not self._turns:
-            raise UsageError("the dialog: expected a message besides the system message, got none; add a user message")
+            raise UsageError("the dialog: expected a message with content after the system message, got none; add one")
         opening = [{"role": "user", "content": OPENING}] if self._turns[0][0] == "assistant" else []
         turns = [{"role": role, "content": _unwrap_text(_results_first(blocks))} for role, blocks in self._turns]
         return [*opening, *turns]
@@ -397,7 +397,7 @@ class _DialogInTurns:
 def _source(part: Image | Document) -> dict[str, str]:
     text = part.text if isinstance(part, Document) else None
     if isinstance(part, Document) and text is None and part.media_type != PDF:
-        raise untakeable(part, WIRE, "a PDF or a text document")
+        raise untakeable(part, WIRE, "a PDF, or the bytes of a text document")
     if part.data is None:
         return {"type": "url", "url": str(part.url)}
     if text is not None:

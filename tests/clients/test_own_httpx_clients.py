@@ -136,6 +136,12 @@ class TestMocks:
             assert text(ask(client, way)[-1]) == ("hel" if way in ("stream", "astream") else "mocked")
 
     @each_way
+    def test_one_response_may_answer_each_time(self, way: str) -> None:
+        response = httpx.Response(200, json=completion("mocked"))
+        with client_of(ADDRESS, over_transport(httpx.MockTransport(lambda _: response))) as client:
+            assert [text(ask(client, way)[-1]) for _ in range(2)] == ["mocked", "mocked"]
+
+    @each_way
     def test_respx_answers(self, way: str) -> None:
         with respx.mock, client_of(ADDRESS, network_of()) as client:
             route = respx.post(f"{ADDRESS}/chat/completions").respond(json=completion("mocked"))
