@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fsm_agent.call.effects import RunFunction
-from fsm_agent.call.process import SEPARATOR, Process, along, inside, prefix_of
+from fsm_agent.call.process import SEPARATOR, Process, along, inside
 from fsm_agent.call.record import CallRecord, ProcessRecord
 from fsm_agent.messages.events import Event, FunctionEnded, FunctionStarted, HistoryChanged, Inside, Stepped
 from fsm_agent.messages.message import FunctionCall
@@ -61,7 +61,7 @@ def with_functions(outer: Any, steps: Sequence[Event]) -> Iterator[Event]:
         path, step = (event.path, event.event) if isinstance(event, Inside) else ("", event)
         if isinstance(step, Stepped):
             around, _, name = path.rpartition(SEPARATOR)
-            if step.trigger == "begun" and prefix_of(name) == RunFunction.prefix:
+            if step.trigger == "begun" and name.startswith(f"{RunFunction.prefix}:"):
                 f = _requested(_at(outer, around), name)
                 yield inside(around, FunctionStarted(f.id, f.name, f.arguments_json))
             if step.trigger in _ENDS and (inner := _inside(_at(outer, path), step.key)) is not None:

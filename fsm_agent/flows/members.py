@@ -128,7 +128,7 @@ class Members(FlowProcess):
         moved = self.take_row(record, trigger, event, key, event.at_s, steps)
         if trigger in NOTES:
             return self.noted(moved, key, trigger)
-        return moved.changed(id=outcome.id) if key == "begin" else moved
+        return moved.changed(id=outcome.id) if trigger == "begun" else moved
 
     def _read(self, key: str, outcome: Any) -> tuple[str, Any]:
         """Return the trigger that an outcome causes, and the argument for that trigger's guards and actions."""

@@ -73,6 +73,21 @@ def keep_settled(d: Batch, a: tuple[int | Failure, ...]) -> Batch:
 
 
 doubled = each("doubled", double, items, parallel=3)
+
+
+@everywhere
+@pytest.mark.parametrize("name", ["begin", "answer", "run", "model", "ask", "sleep", "inbox", "members"])
+def test_a_member_may_have_the_name_of_a_word_in_keys(driven: Driver, name: str) -> None:
+    called = ask(Agent(Script("first"), name="first"), str, name=name)(lambda d: "?")
+    asked = wait(str, name="other")(lambda d: "?")
+    inner = gather("inner", ask(Agent(Script("second"), name="second"), str, name=name)(lambda d: "?"), asked)
+    both = gather("both", called, inner)
+    flow = Flow("named", Batch, start=both, rows=[both.done(over, do=lambda d, a: replace(d, word=repr(a)))])
+    run = replace(flow, answer=lambda question: "third").prepare(Batch())
+    driven(flow, run)
+    assert run.data.word == "('first', ('second', 'third'))"
+
+
 doubling = Flow("doubling", Batch, start=doubled, rows=[doubled.done(over, do=keep)])
 settled = each("settled", double, items, settled=True)
 settling = Flow("settling", Batch, start=settled, rows=[settled.done(over, do=keep_settled)])
