@@ -1,4 +1,4 @@
-"""Messages with their parts, replies, events, transcripts, and the tools that providers run.
+"""Messages and their parts, replies, events, transcripts, and the tools that providers run.
 
 All of these are frozen data without behaviour that could fail.
 """

@@ -1,8 +1,8 @@
-"""Messages from dictionaries in the form of OpenAI's chat completions.
+"""Makes messages from dictionaries in the format of OpenAI's chat completions.
 
-The form is described at https://platform.openai.com/docs/api-reference/chat/create (as of November 2026).  Errors name
-the place of a mistake, such as ``messages[2].tool_calls[0]``.  Nothing is read from disk: an image is an http(s) URL or
-a base64 data URL.
+The format is described at https://platform.openai.com/docs/api-reference/chat/create (as of November 2026).  Errors say
+where a mistake is, such as ``messages[2].tool_calls[0]``.  Nothing is read from disk: an image is an http(s) URL or a
+base64 data URL.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class _Reader:
         return item
 
     def check_end(self) -> None:
-        """Check that no results are missing in the last round.  A list that ends with function calls is valid."""
+        """Check that no results are missing from the last round.  A list that ends with function calls is valid."""
         if self._open and self._has_results:
             raise UsageError(
                 f"the messages: expected a result of the call {next(iter(self._open))!r} at the end, got none"
@@ -115,7 +115,7 @@ class _Reader:
         return Message(role=role, parts=tuple(parts))
 
     def _follow(self, message: Message) -> None:
-        """Record the calls of a message as open, or close the calls that it answers."""
+        """Record a message's calls as open, or close the calls that the message answers."""
         self._has_results = message.role == "tool"
         if not self._has_results:
             self._open = {call.provider_id or call.id: call for call in message.function_calls}
@@ -243,7 +243,7 @@ def _file(where: str, part: ChatDict) -> Part:
 
 
 def _is_address(value: object) -> bool:
-    """Return whether a value is a URL.  Paths are refused, because nothing is read from disk."""
+    """Return whether a value is a URL rather than a path, because nothing is read from disk."""
     return isinstance(value, str) and value[:8].lower().startswith(("http://", "https://", "data:"))
 
 
@@ -265,7 +265,7 @@ _SHOWN = 60  # characters of a message in an overview
 
 
 def overview(messages: Iterable[Message]) -> str:
-    """Return a line for each message: its number, its role, and the beginning of its content.
+    """Return one line per message, with its number, its role and the beginning of its content.
 
     A model's reasoning is left out.
     """
@@ -282,7 +282,7 @@ def overview(messages: Iterable[Message]) -> str:
 
 
 def transcript(messages: Iterable[Message]) -> str:
-    """Return a transcript, with the texts of each role, the function calls, and their results.
+    """Return a transcript with each role's texts, the function calls, and their results.
 
     Each entry begins with its role in the first column.  Its other lines are indented, so that no text or name can
     imitate another entry.  A model's reasoning is left out.
@@ -297,7 +297,7 @@ def transcript(messages: Iterable[Message]) -> str:
 
 
 def _said(message: Message) -> Iterator[tuple[Part, str, str]]:
-    """Yield the parts to show, what each does ("" for texts and files), and its text."""
+    """Yield `(part, action, text)` for each part to show; ``action`` is "" for texts and files."""
     for part in message.parts:
         match part:
             case Text():

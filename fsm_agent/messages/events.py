@@ -1,7 +1,7 @@
 """Events: what observers of an agent call see.
 
-They are for people and programs that observe a call.  The machine never reads them.  New kinds will be added, so ignore
-unknown types.
+They are meant for people and programs; the machine itself never reads them.  New kinds will be added, so ignore unknown
+types.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Question(Value, frozen=True):
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The names of the types that a state of a flow accepts, as JSON, or empty for other questions."""
+        """The names of the types that a flow's state accepts, as JSON; empty for other questions."""
         types = self._about.get("types")
         return tuple(map(str, types)) if isinstance(types, list) else ()
 
@@ -40,13 +40,13 @@ class Question(Value, frozen=True):
     def until_s(self) -> float | None:
         """The Unix time until which the question can be answered, or None if there is no limit.
 
-        The time is correct as of the last write of the run.
+        The time is correct as of the run's last write.
         """
         until_s = self._about.get("until_s")
         return float(until_s) if isinstance(until_s, int | float) else None
 
     def until(self, at_s: float | None) -> Question:
-        """Return the question with the Unix time until which it can be answered."""
+        """Return the question with this Unix time as the time until which it can be answered."""
         about = self._about
         return self.changed(about=to_json({**about, "until_s": at_s})) if about and at_s is not None else self
 
@@ -115,7 +115,7 @@ class ArgumentsDelta(Value, frozen=True):
 class FunctionCallCompleted(Value, frozen=True):
     """The arguments for call number ``index`` in this reply are complete.
 
-    The event is repeated when a service resumes an interrupted call.
+    The event is reported again when a service resumes an interrupted call.
 
     Examples:
         >>> events = Agent(Script(function_call("add", a=1), "3")).stream("1 + 2?")
@@ -128,9 +128,9 @@ class FunctionCallCompleted(Value, frozen=True):
 
 
 class UsageReported(Value, frozen=True):
-    """The usage of the reply so far, whenever the provider reports it.
+    """The reply's usage so far, each time the provider reports it.
 
-    The last report of a reply equals the usage in `ReplyCompleted`.
+    A reply's last report equals the usage in `ReplyCompleted`.
 
     Examples:
         >>> UsageReported(Usage(input_tokens=10, output_tokens=2)).usage.total_tokens
@@ -143,7 +143,7 @@ class UsageReported(Value, frozen=True):
 Delta: TypeAlias = (
     TextDelta | ReasoningDelta | FunctionCallStarted | ArgumentsDelta | FunctionCallCompleted | UsageReported
 )
-"""A piece of a reply that is streamed.
+"""A piece of a streamed reply.
 
 Examples:
     >>> events = Agent(Script(Pieces("Hel", "lo"))).stream("Greet.")
@@ -155,10 +155,10 @@ Examples:
 class PartialOutput(Value, frozen=True):
     """The valid part of the output so far, as JSON data rather than an instance of the type.
 
-    Within one request, each event extends the previous one.  The next request, for example after a refusal, starts from
-    the beginning.  If a union is requested with tags, the data contains the tag, although the output does not.  Only
-    the first document whose beginning matches the type is shown, and only from the first 250,000 characters of a reply.
-    An answer that is found elsewhere, or is repaired, appears only in `Done`.
+    Within one request, each event extends the previous one, whereas the next request, for example after a refusal,
+    starts from the beginning.  If a union is requested with tags, the data contains the tag, although the output does
+    not.  Only the first document whose beginning matches the type is shown, and only from the first 250,000 characters
+    of a reply. An answer that is found elsewhere, or is repaired, appears only in `Done`.
 
     Examples:
         >>> agent = Agent(Script(Pieces('{"a": 1', ', "b": 2}')), output=dict[str, int])
@@ -171,7 +171,9 @@ class PartialOutput(Value, frozen=True):
 
 
 class RequestStarted(Value, frozen=True):
-    """A request is sent to the model.  ``number`` counts the call's requests, and ``messages`` this request's messages.
+    """A request is sent to the model.
+
+    ``number`` counts the call's requests from 1; ``messages`` is how many messages this one has.
 
     Examples:
         >>> events = Agent(Script("Hi.")).stream("Hello")
@@ -214,7 +216,7 @@ class ReplyCompleted(Value, frozen=True):
 
 
 class Stepped(Value, frozen=True):
-    """A row of the table was taken.  If the call stayed in its state, ``source == to``.
+    """A step was taken by a row of the table.  If the call stayed in its state, ``source == to``.
 
     Examples:
         >>> events = Agent(Script("Hi.")).stream("Hello")
@@ -237,9 +239,9 @@ class Stepped(Value, frozen=True):
 
 
 class HistoryChanged(Value, frozen=True):
-    """The messages of the call have changed: its dialog, followed by the refused answers that are still shown.
+    """The call's messages have changed: its dialog, followed by the refused answers that are still shown.
 
-    The event comes before the `Stepped` of the step that changes them.  The positions are half-open ranges.  Messages
+    The event comes before the `Stepped` for the step that changes them.  The positions are half-open ranges.  Messages
     are removed from the end and added at the end.
 
     Examples:
@@ -326,7 +328,7 @@ class FunctionEnded(Value, frozen=True):
 
 
 class ResultProcessed(Value, frozen=True):
-    """The pipeline's processor changed a function's result.  Tokens are estimates in all events of a pipeline.
+    """The pipeline's processor changed a function's result.  In all of a pipeline's events, token counts are estimates.
 
     Examples:
         >>> ResultProcessed(id="1.0", name="read", original_tokens=90, processed_tokens=40).processed_tokens
@@ -380,7 +382,7 @@ class ObservationsMasked(Value, frozen=True):
 
 
 class ContextShortened(Value, frozen=True):
-    """A request was too long for its `Budget`, and was shortened.  Tokens count the whole request.
+    """A request was too long for its `Budget` and was shortened.  Token counts cover the whole request.
 
     Examples:
         >>> event = ContextShortened(before=12_000, after=7_900, passes=("compress",))
@@ -394,7 +396,7 @@ class ContextShortened(Value, frozen=True):
 
 
 class Summarized(Value, frozen=True):
-    """A summary replaces the beginning of the dialog in all later requests.  Tokens are estimates.
+    """A summary replaces the beginning of the dialog in all later requests.  Token counts are estimates.
 
     Examples:
         >>> Summarized(before=6_000, after=200).after
@@ -436,7 +438,7 @@ class Done(Value, Generic[Result], frozen=True):
 
 
 class Inside(Value, frozen=True):
-    """An event of an inner process.
+    """An event from an inner process.
 
     Examples:
         >>> inner = Agent(Script("Guten Tag"), name="translator")
@@ -450,7 +452,7 @@ class Inside(Value, frozen=True):
 
 
 def unwrapped(event: Event) -> tuple[str, Any]:
-    """Return `(path, event)`: the path of the event's process, and the event itself."""
+    """Return `(path, event)`: the path of the process that the event comes from, and the event itself."""
     path = ""
     while isinstance(event, Inside):
         path, event = f"{path}/{event.path}" if path else event.path, event.event
@@ -458,7 +460,7 @@ def unwrapped(event: Event) -> tuple[str, Any]:
 
 
 class Where(Value, frozen=True):
-    """Identifies a call or a run of a flow.  It is the argument to a shared hook's ``of_call``.
+    """Identifies a call or a flow's run.  It is the argument to a shared hook's ``of_call``.
 
     Examples:
         >>> Where(call="c1", agent="shop").agent
@@ -472,7 +474,7 @@ class Where(Value, frozen=True):
 
 
 ResultChanged: TypeAlias = ResultProcessed | ResultExtracted | ResultCached
-"""An event of a `ResultPipeline`.
+"""An event from a `ResultPipeline`.
 
 Examples:
     >>> isinstance(ResultProcessed(id="1.0", name="read", original_tokens=90, processed_tokens=40), ResultChanged)

@@ -1,6 +1,6 @@
 """Tools that a provider runs itself.
 
-They are values in `Settings.hosted_tools`.  A codec encodes the tools that the wire and the model support, and refuses
+They are given in `Settings.hosted_tools`.  A codec encodes the tools that the wire and the model support, and refuses
 any other tool or option before anything is sent.
 """
 
@@ -27,7 +27,7 @@ _DOMAIN = re.compile(r"[^\s/:@]{1,253}(/[^\s]{0,500})?")
 
 
 class UserLocation(Value, frozen=True, kw_only=True):
-    """The approximate location of the user, for local search results.
+    """The user's approximate location, for local search results.
 
     Examples:
         >>> WebSearch(user_location=UserLocation(country="PT", city="Lisbon")).user_location.city
@@ -78,17 +78,17 @@ class CodeExecution(Tagged, frozen=True, kw_only=True, tag="code_execution"):
 class ComputerUse(Tagged, frozen=True, kw_only=True, tag="computer_use"):
     """Lets the model request clicks, key presses and screenshots on a computer.
 
-    Each request is a call to the function ``computer``, which the agent's function with that name performs.  Without
-    such a function, the call waits until a person or a program provides the outcome.  An image in the result is the new
-    screen.
+    Each request is a call to the function ``computer``, which the agent's function with that name performs.  If there
+    is no such function, the call waits until a person or a program provides the outcome.  An image in the result is the
+    new screen.
 
     OpenAI sends ``actions``, a list of ``{"type": "click", "x": 12, "y": 40, …}``; the model ``computer-use-preview``
     sends one ``action``.  Anthropic sends ``action``, such as ``"left_click"``, and its arguments: ``coordinate``,
     ``text``, ``scroll_direction``, ….  Google sends ``action``, such as ``"click_at"``, and its arguments; ``x`` and
     ``y`` go from 0 to 999, and the result has to contain the ``url`` of the page.
 
-    If the provider wants an action confirmed, it needs approval even without an approver, unless the function has
-    ``needs_approval=False``.
+    If the provider wants an action to be confirmed, the action needs approval even if there is no approver, unless the
+    function has ``needs_approval=False``.
 
     Examples:
         >>> def perform(**action):
@@ -110,12 +110,12 @@ class ComputerUse(Tagged, frozen=True, kw_only=True, tag="computer_use"):
 
 
 class HostedMCP(Tagged, frozen=True, tag="mcp"):
-    """An MCP server that the provider talks to.
+    """An MCP server that the provider connects to.
 
-    With ``require_approval``, each call to one of its tools is preceded by a call to a function whose name is the
-    server's label.  The arguments are the tool's ``name`` and ``arguments``.  If the approver allows the call, the
-    provider runs the tool.  `Modified` denies the call, since the provider would run it with the model's arguments.
-    ``"auto"`` asks only if there is an approver.
+    With ``require_approval``, each call to one of the server's tools is preceded by a call to a function named after
+    the server's label, with the tool's ``name`` and ``arguments`` as its arguments.  If the approver allows that call,
+    the provider runs the tool.  `Modified` denies the call, because the provider would run the tool with the model's
+    arguments.  ``"auto"`` asks only if there is an approver.
 
     The authorization, the headers and the address may contain a key, so no repr or error message shows them.
 
@@ -163,7 +163,7 @@ class HostedMCP(Tagged, frozen=True, tag="mcp"):
 
     @property
     def secrets(self) -> Iterator[str]:
-        """The secret values of the tool, which must not be shown."""
+        """The tool's secret values, which must not be shown."""
         if self.authorization:
             yield self.authorization
         yield from secrets_in_headers(self.headers.items(), all_names=True)
@@ -176,7 +176,7 @@ HostedTool: TypeAlias = WebSearch | CodeExecution | ComputerUse | HostedMCP
 def check_hosted_tools(tools: Sequence[HostedTool], owner: str = "settings.hosted_tools") -> None:
     """Check that a value is a tuple of tools without duplicates.
 
-    The error does not show the tools, which may be secret.
+    The error does not show the tools, because they may contain secrets.
     """
     if not isinstance(tools, tuple):
         raise UsageError(f"{owner}: expected a tuple, such as (WebSearch(),), got a {type(tools).__name__}")
@@ -193,17 +193,17 @@ def check_hosted_tools(tools: Sequence[HostedTool], owner: str = "settings.hoste
 
 
 def name_of(tool: HostedTool) -> tuple[str, str]:
-    """Return ``(kind, label)`` for a tool; the label is "" unless the tool is an MCP server."""
+    """Return ``(kind, label)`` for a tool.  The label is "" unless the tool is an MCP server."""
     return tool.kind, tool.label if isinstance(tool, HostedMCP) else ""
 
 
 def merged(tools: Sequence[HostedTool], over: Sequence[HostedTool]) -> tuple[HostedTool, ...]:
-    """Return the tools from both.  If two have the same name, the tool of ``over`` wins."""
+    """Return the tools from both.  If two have the same name, the one from ``over`` wins."""
     return tuple({name_of(tool): tool for tool in (*tools, *over)}.values())
 
 
 def secrets_of(tools: Sequence[HostedTool]) -> frozenset[str]:
-    """Return the secret values of the tools."""
+    """Return the secret values in the tools."""
     return frozenset([secret for tool in tools if isinstance(tool, HostedMCP) for secret in tool.secrets])
 
 

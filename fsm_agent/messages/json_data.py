@@ -1,8 +1,8 @@
-"""Events as JSON data, for programs in any language: the command line, a service's streams, logs.
+"""Events as JSON data, for programs in any language: on the command line, in a service's streams, and in logs.
 
 Each event is an object with a ``type`` that names its class, such as ``text_delta`` or ``function_ended``.  A `Done`
-becomes a ``result`` or a ``failure``.  Values under secret names are masked, and long strings are cut, but a result's
-text and output and a flow's data are complete and unmasked.
+becomes a ``result`` or a ``failure``.  Values under secret names are masked and long strings are cut, except that a
+result's text and output and a flow's data are complete and unmasked.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EXACT = ("output", "text", "data")  # fields of a result
 
 
 def event_data(event: Event) -> dict[str, Any]:
-    """Return an event as JSON data with its ``type``.  An event of an inner process also has its ``path``.
+    """Return an event as JSON data with its ``type``.  An event from an inner process also has a ``path``.
 
     New types and fields will be added, so ignore unknown ones.
 
@@ -61,13 +61,13 @@ def event_data(event: Event) -> dict[str, Any]:
 
 
 def event_envelope(event: Event, *, run: str, steps: int) -> dict[str, Any]:
-    """Return an event with its position in a run, in the form for clients that follow the run.
+    """Return an event with its position in a run, in the form sent to clients that follow the run.
 
     Args:
         event: The event.
-        run: The name of the run.
-        steps: How many steps the run has taken, including this one.  A client that reconnects continues after this
-            number.
+        run: The run's name.
+        steps: How many steps the run has taken so far, including this one.  A client that reconnects continues after
+            this number.
 
     Examples:
         >>> event_envelope(Inside("run:1.0", TextDelta("Hel")), run="r1", steps=3)
@@ -78,7 +78,7 @@ def event_envelope(event: Event, *, run: str, steps: int) -> dict[str, Any]:
 
 
 def type_of(kind: type[Any]) -> str:
-    """Return the ``type`` of an event class, such as ``text_delta`` for `TextDelta`."""
+    """Return the ``type`` for an event class, such as ``text_delta`` for `TextDelta`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
@@ -124,7 +124,7 @@ def _question(question: Any) -> dict[str, Any]:
 
 
 def about_question(question: Any) -> Any:
-    """Return the subject of a question as data, with the arguments parsed, so that masking finds secrets."""
+    """Return a question's subject as data, with any arguments parsed, so that masking finds the secrets in them."""
     about = parsed(question.about)
     if isinstance(about, dict) and isinstance(about.get("arguments"), str):
         about["arguments"] = parsed(about["arguments"])
@@ -132,7 +132,7 @@ def about_question(question: Any) -> Any:
 
 
 def parsed(text: str) -> Any:
-    """Return the data of a JSON document, or the string itself if it is not JSON."""
+    """Return the data in a JSON document, or the string itself if it is not JSON."""
     try:
         return json.loads(text) if text else None
     except (ValueError, RecursionError):
@@ -220,7 +220,9 @@ _OWN: dict[str, dict[str, Any]] = {  # of events whose data are not their fields
 
 
 def event_schema() -> dict[str, Any]:
-    """Return the JSON Schema for the results of `event_data`.  ``$defs.envelope`` describes `event_envelope`.
+    """Return the JSON Schema for what `event_data` returns.
+
+    ``$defs.envelope`` describes what `event_envelope` returns.
 
     Examples:
         >>> "text_delta" in event_schema()["$defs"]
@@ -244,7 +246,7 @@ def event_schema() -> dict[str, Any]:
 
 
 def result_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a result's ``to_dict()``, without references."""
+    """Return the JSON Schema for a result's ``to_dict()``, without references."""
     usage = {"type": "object", "additionalProperties": {"type": ["number", "null"]}}
     return {**_DONE, "properties": {**_DONE["properties"], "usage": usage}}
 

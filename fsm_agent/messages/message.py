@@ -33,10 +33,11 @@ def is_data_url(source: object) -> bool:
 
 
 def bytes_of(source: str | bytes | pathlib.Path, what: str) -> bytes:
-    """Return the bytes of a file or a data URL, or the given bytes.
+    """Return the bytes in a file or a data URL, or the bytes that are given.
 
     Raises:
-        UsageError: If the source has another type, or is not a regular file of at most `MAX_FILE_BYTES`.
+        UsageError: If the source has another type, or if it is a path to anything but a regular file of at most
+            `MAX_FILE_BYTES`.
     """
     if isinstance(source, bytes | bytearray):
         return bytes(source)
@@ -77,7 +78,7 @@ def described(source: object, data: bytes) -> str:
 
 
 def url_suffix(url: str) -> str:
-    """Return the suffix of the file name in a URL, in lower case, such as ``".pdf"``, or ``""``."""
+    """Return the suffix of the file name in a URL, in lower case, such as ``".pdf"``, or ``""`` if there is none."""
     path = url.partition("://")[2].partition("#")[0].partition("?")[0].partition("/")[2]
     return pathlib.PurePath(path).suffix.lower()
 
@@ -96,7 +97,7 @@ _TEXT_TYPES = {  # by the suffix of a file's name; other text is text/plain
 
 
 class Citation(Value, frozen=True, kw_only=True):
-    """A source that a provider cites for its model's text.
+    """A source that a provider cites for a text from its model.
 
     Examples:
         >>> Citation(url="https://example.org", title="A page", quote="It is late.").title
@@ -126,7 +127,7 @@ class Text(Tagged, frozen=True, tag="text"):
 
 
 class _File(Tagged, frozen=True, kw_only=True):
-    """A part with contents: bytes, or an address from which a provider can fetch them."""
+    """A part with contents, given as bytes or as an address from which a provider can fetch them."""
 
     hidden = ("data",)
 
@@ -154,9 +155,9 @@ class _File(Tagged, frozen=True, kw_only=True):
 
 
 class Image(_File, frozen=True, kw_only=True, tag="image"):
-    """An image: its bytes, or an address from which a provider can fetch it.
+    """An image, given as bytes or as an address from which a provider can fetch it.
 
-    `Image.of` makes one from any source.  The media type follows from the bytes.  It is None for a URL.
+    `Image.of` makes one from any source.  The media type follows from the bytes, and is None for a URL.
 
     Examples:
         >>> Image(url="https://example.org/cat.png").url
@@ -170,7 +171,8 @@ class Image(_File, frozen=True, kw_only=True, tag="image"):
         """Return an image from a path, bytes, an http(s) URL or a data URL.
 
         Raises:
-            UsageError: If the source has another type, or the bytes are not an image type that providers accept.
+            UsageError: If the source has another type, or if the bytes are not an image of a type that providers
+                accept.
         """
         if is_url(source):
             return cls(url=str(source))
@@ -182,7 +184,7 @@ class Image(_File, frozen=True, kw_only=True, tag="image"):
 
 
 class Document(_File, frozen=True, kw_only=True, tag="document"):
-    """A file for the model to read: its bytes, or an address from which a provider can fetch it.
+    """A file for the model to read, given as bytes or as an address from which a provider can fetch it.
 
     `Document.of` makes one from a PDF or from UTF-8 text.  For other files that a provider reads, such as a
     spreadsheet, pass ``data`` and ``media_type``.
@@ -199,15 +201,15 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
     def of(cls, source: str | bytes | pathlib.Path, *, name: str | None = None) -> Document:
         """Return a document from a path, bytes, an http(s) URL or a data URL.
 
-        The bytes distinguish a PDF from text.  A data URL or the suffix of the name distinguishes Markdown, CSV, HTML,
-        XML and JSON from other text.  A URL counts as a PDF unless its suffix says otherwise.
+        Whether it is a PDF or text is read from the bytes.  The data URL or the name's suffix says whether text is
+        Markdown, CSV, HTML, XML or JSON.  A URL counts as a PDF unless its suffix says otherwise.
 
         Args:
             source: The document, or its address.
-            name: The file's name, which the model sees; by default the name in the path.
+            name: The file's name, which the model sees; by default, the name in the path.
 
         Raises:
-            UsageError: If the source has another type, or holds neither a PDF nor text.
+            UsageError: If the source has another type, or if it holds neither a PDF nor text.
         """
         if is_url(source):
             return cls(url=str(source), media_type=_TEXT_TYPES.get(url_suffix(str(source)), PDF), name=name)
@@ -244,7 +246,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def _image_type(data: bytes) -> str | None:
-    """Return the media type of an image from its first bytes.
+    """Return an image's media type, as read from its first bytes.
 
     The signatures come from the PNG, JFIF, GIF89a and RIFF/WebP specifications.
     """
@@ -260,7 +262,7 @@ def _image_type(data: bytes) -> str | None:
 
 
 Attachment: TypeAlias = Image | Document
-"""A file that a message carries in addition to text.
+"""A file that a message can carry in addition to text.
 
 Examples:
     >>> picture: Attachment = Image(url="https://example.org/cat.png")
@@ -283,7 +285,7 @@ class Reasoning(Tagged, frozen=True, kw_only=True, tag="reasoning"):
 
 
 class Opaque(Tagged, frozen=True, kw_only=True, tag="opaque"):
-    """A part that only one wire understands.  It is sent back unchanged to that wire, and to no other.
+    """A part that only one wire understands.  It is sent back unchanged over that wire, and over no other.
 
     Examples:
         >>> Opaque(wire="openai-chat", data={"kind": "special"}).wire
@@ -308,7 +310,8 @@ class Opaque(Tagged, frozen=True, kw_only=True, tag="opaque"):
 class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
     """A model's request to call a function and, once settled, its outcome.
 
-    In a message, it is the model's request.  In `CallRecord.round` and `CallResult.function_calls`, it is settled.
+    In a message, it is only the request, whereas in `CallRecord.round` and `CallResult.function_calls` it may have an
+    outcome.
 
     Examples:
         >>> request = function_call("add", a=17, b=25)
@@ -380,7 +383,7 @@ class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
 
 
 class FunctionResult(Tagged, frozen=True, kw_only=True, tag="function_result"):
-    """The answer to one function call.  Each call in a message gets exactly one.
+    """The answer to a function call.  Each call in a message gets exactly one.
 
     Examples:
         >>> FunctionResult(id="1.0", name="add", text="42").is_error
@@ -409,7 +412,7 @@ Examples:
 
 
 class Message(Value, frozen=True, kw_only=True, weakref=True):
-    """One entry of a dialog: a role and parts.  Messages are immutable, and equal if their parts are equal.
+    """An entry in a dialog, with a role and parts.  Messages are immutable, and are compared by value.
 
     Examples:
         >>> message = Message.of("user", "Hello")
@@ -428,10 +431,10 @@ class Message(Value, frozen=True, kw_only=True, weakref=True):
 
     @classmethod
     def of(cls, role: Role, *content: str | Part) -> Message:
-        """Return a message made of strings and other parts, in the given order.
+        """Return a message made from strings and other parts, in the given order.
 
         Raises:
-            UsageError: If there is no such role, or a part has another type.
+            UsageError: If there is no such role, or if a part has another type.
         """
         if role not in _ROLES:
             raise _unknown_role("the role of a message", role)
@@ -466,9 +469,9 @@ class Message(Value, frozen=True, kw_only=True, weakref=True):
 
 
 def object_text(arguments_json: str) -> str:
-    """Return the arguments of a call as the JSON object that the model meant.
+    """Return a call's arguments as the JSON object that the model meant.
 
-    For no arguments, some models write nothing or ``null``.  Some services write the object as a JSON string.
+    If there are no arguments, some models write nothing or ``null``.  Some services write the object as a JSON string.
     """
     if arguments_json.startswith("{"):
         return arguments_json
@@ -485,8 +488,8 @@ def object_text(arguments_json: str) -> str:
 def check_messages(messages: Sequence[Any]) -> None:
     """Check that the parts of messages have the declared types.  Items that are not a `Message` are ignored.
 
-    Messages are checked when a caller passes them, not when they are made, since models and functions make most of
-    them.
+    Messages are checked when a caller passes them, not when they are made, because most of them are made by models and
+    functions.
 
     Raises:
         UsageError: If a message is wrong.  The error names the index of the first one.
@@ -532,7 +535,7 @@ class HistorySummary(Value, frozen=True):
     failed_at: int = -1  # the length of the dialog when the next summary failed, or -1
 
     def inherited(self, shift: int = 0) -> HistorySummary | None:
-        """Return the summary for the next call of the dialog, or None if there is none yet.
+        """Return the summary for the dialog's next call, or None if there is none yet.
 
         Args:
             shift: How many messages were added at the beginning.
@@ -541,7 +544,7 @@ class HistorySummary(Value, frozen=True):
 
 
 def renumbered(messages: Iterable[Message], start: int = 0) -> list[Message]:
-    """Return the messages, with unique ids for function calls and their results, made from their positions."""
+    """Return the messages with unique ids, made from positions, for function calls and their results."""
     found = list[Message]()
     ids = dict[str, str]()  # of the round
     for index, message in enumerate(messages, start):

@@ -15,8 +15,8 @@ from fsm_agent.validation import require
 class Payload(Value, frozen=True):
     """A task made of text, images and documents: ``Payload.text("What is this?").with_image("cat.png")``.
 
-    Pass one to an agent in place of a string.  Each method returns a new payload.  Files are read immediately.  If the
-    model accepts no images, the payload's are left out with a warning in the log.  A `Message` with images, in
+    Pass one to an agent in place of a string.  Each method returns a new payload, and files are read immediately.  If
+    the model accepts no images, the payload's images are left out and a warning is logged.  A `Message` with images, in
     contrast, is sent unchanged or refused.
 
     Examples:
@@ -38,7 +38,7 @@ class Payload(Value, frozen=True):
 
     @classmethod
     def text(cls, text: str) -> Self:
-        """Return a payload of this text."""
+        """Return a payload with only this text."""
         return cls().with_text(text)
 
     def with_text(self, text: str) -> Self:
@@ -56,7 +56,7 @@ class Payload(Value, frozen=True):
             source: A path, an http(s) URL, a data URL, or an `Image`.
 
         Raises:
-            UsageError: If the file does not exist, or is not a PNG, JPEG, GIF or WebP image.
+            UsageError: If the file does not exist, or if it is not a PNG, JPEG, GIF or WebP image.
         """
         return self._with(source if isinstance(source, Image) else Image.of(source))
 
@@ -77,7 +77,7 @@ class Payload(Value, frozen=True):
             name: The file's name, which the model sees; by default the name in the path.
 
         Raises:
-            UsageError: If the file does not exist, or is neither a PDF nor text.
+            UsageError: If the file does not exist, or if it is neither a PDF nor text.
         """
         if isinstance(source, Document):
             return self._with(source if name is None else source.changed(name=name))
@@ -102,7 +102,7 @@ class Payload(Value, frozen=True):
 
     @property
     def without_images(self) -> Self:
-        """The payload without images, and without PDFs, since models see their pages as images."""
+        """The payload without images, and without PDFs, because models see their pages as images."""
         return type(self)(tuple([part for part in self.parts if not _is_seen(part)]))
 
     @property

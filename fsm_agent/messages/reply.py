@@ -24,7 +24,7 @@ def _sum(a: int | None, b: int | None) -> int | None:
 
 
 class Usage(Value, frozen=True, kw_only=True):
-    """The tokens and the cost of one reply, or of several.  None means that the provider did not report a number.
+    """The tokens and the cost of one or several replies.  None means that the provider did not report a number.
 
     `input_tokens` include `cached_tokens` and `cache_write_tokens`, and `output_tokens` include `reasoning_tokens`,
     even if the provider counts differently.
@@ -48,7 +48,7 @@ class Usage(Value, frozen=True, kw_only=True):
         return Usage(**{name: _sum(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__})
 
     def problem(self) -> str | None:
-        """Return the reason why the counts are impossible and must not be charged to budgets, or None."""
+        """Return why the counts are impossible and must not be charged to budgets, or None if they are possible."""
         for name in self.__struct_fields__:
             count = getattr(self, name)
             if count is not None and not (type(count) is int and 0 <= count <= MOST):
@@ -57,7 +57,7 @@ class Usage(Value, frozen=True, kw_only=True):
 
     @property
     def total_tokens(self) -> int:
-        """Input and output tokens together.  Unreported tokens count as 0."""
+        """The number of input and output tokens together.  Unreported tokens count as 0."""
         return (self.input_tokens or 0) + (self.output_tokens or 0)
 
     @property
@@ -72,7 +72,7 @@ MOST = 10**18  # the largest valid value of any field: a million dollars in pico
 
 
 class TokenLogprob(Value, frozen=True):
-    """One generated token, its natural log probability, and the likeliest alternatives.
+    """A generated token, with its natural log probability and the likeliest alternatives.
 
     Examples:
         >>> TokenLogprob("yes", -0.1, top=(("yes", -0.1), ("no", -2.4))).top[1]
@@ -121,10 +121,10 @@ class Reply(Value, frozen=True, kw_only=True):
 class Settings(Value, frozen=True, kw_only=True):
     """Options for a request to the model.  None means the provider's default.
 
-    ``cache`` sets how long Anthropic caches the beginning of a request for later ones.  Without it, nothing is cached.
-    OpenAI and Gemini cache by themselves and have no such option.  OpenAI's own options belong in ``extra_body``:
-    ``prompt_cache_key``, and for GPT-5.6 and later ``prompt_cache_options``, with lifetimes of 30 minutes or 12 hours
-    (according to the types in its SDK as of November 2026).
+    ``cache`` sets how long Anthropic caches the beginning of a request for later ones.  If it is not set, Anthropic
+    caches nothing.  OpenAI and Gemini cache by themselves and have no such option.  OpenAI's own options belong in
+    ``extra_body``: ``prompt_cache_key`` and, for GPT-5.6 and later, ``prompt_cache_options``, with lifetimes of 30
+    minutes or 12 hours (according to the types in its SDK as of November 2026).
 
     Examples:
         >>> agent = Agent(Script("Hi."), settings=Settings(temperature=0, max_tokens=100))
