@@ -1,7 +1,7 @@
-"""What requests show of a long dialog: passes, budgets, summaries.
+"""Passes, budgets and summaries, which decide what requests show of a long dialog.
 
-Each request has its own view, and the dialog itself stays whole.  Nothing here sends a request to a model: the call
-makes the extra request for a summary.
+Each request has its own view, and the dialog itself stays whole.  Nothing here sends a request to a model; the extra
+request for a summary is made by the call.
 """
 
 import fsm_agent.call  # before its modules; see CONTRIBUTING.md

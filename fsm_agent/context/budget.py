@@ -1,4 +1,4 @@
-"""Budgets: how many tokens a request may have, and which passes shorten it if it has more.
+"""Budgets, which say how many tokens a request may have, and which passes shorten it if it has more.
 
 `fsm_agent.context.fitting` applies them.
 """
@@ -21,7 +21,7 @@ RESERVE = 2_000  # tokens for a reply, if `Settings.max_tokens` is not set
 
 
 def default_passes() -> tuple[AnyPass, ...]:
-    """Return the passes of a budget that does not set its own.
+    """Return the passes for a budget that does not set its own.
 
     Examples:
         >>> len(default_passes()) > 0
@@ -33,21 +33,21 @@ def default_passes() -> tuple[AnyPass, ...]:
 class Budget(Value, frozen=True, kw_only=True):
     """A limit on the number of tokens in each request.
 
-    The count covers everything that is sent: messages, functions, the schema of the answer, hosted tools, and any
-    refused answer.  While a request has more than ``soft`` tokens, the passes are applied to it in order, each at most
-    once.  A pass that does not shorten the request is skipped.  If a request still has more than ``hard - reserve``
-    tokens, it is not sent, and the call fails with `BudgetExceeded`.
+    The count covers everything that is sent: messages, functions, the answer's schema, hosted tools, and any refused
+    answer.  While a request has more than ``soft`` tokens, the passes are applied to it in order, each at most once,
+    except passes that do not shorten it.  If a request still has more than ``hard - reserve`` tokens, it is not sent,
+    and the call fails with `BudgetExceeded`.
 
     Attributes:
-        hard: The maximum number of tokens in a request and its reply; by default the model's context window, if it is
+        hard: The maximum number of tokens in a request and its reply; by default, the model's context window, if it is
             known.
-        soft: The number of tokens above which passes are applied; by default three quarters of ``hard``.
-        reserve: The tokens of ``hard`` that are left for the reply; by default `Settings.max_tokens` if it is set, else
-            2,000, but never more than a quarter of ``hard``.
-        passes: The passes; by default `default_passes`.  If the request is still too long after these, long results are
-            cut further.
-        tokenizer: Counts the tokens.  By default, their number is estimated, and corrected by the provider's last
-            report.
+        soft: The number of tokens above which passes are applied; by default, three quarters of ``hard``.
+        reserve: How many tokens of ``hard`` are left for the reply.  The default is `Settings.max_tokens` if it is set,
+            else 2,000, but never more than a quarter of ``hard``.
+        passes: The passes; by default, `default_passes`.  If the request is still too long after they are applied, long
+            results are cut further.
+        tokenizer: Counts the tokens.  By default, their number is estimated, and the estimate is corrected by the
+            provider's last report.
 
     Examples:
         >>> agent = Agent(Script("Hi."), context=Budget(hard=8_000))
@@ -88,13 +88,13 @@ ContextOption: TypeAlias = AnyPass | Budget | Sequence[AnyPass | Budget] | None
 
 
 class ContextPlan(Value, frozen=True):
-    """The checked ``context`` of an agent, which says how each request is shortened.
+    """An agent's ``context`` after it was checked, which says how each request is shortened.
 
     Attributes:
         passes: The passes for every request.
         budget: The budget for requests that are too long, or None.
-        window: The context window of the model in tokens, or None if unknown.
-        is_off: True if requests always contain the whole dialog.
+        window: The model's context window in tokens, or None if it is unknown.
+        is_off: Whether requests always contain the whole dialog.
 
     Examples:
         >>> len(ContextPlan.of([keep_last(4), shorten(4_000)]).passes)
@@ -146,7 +146,7 @@ def keeping(plan: ContextPlan, keep: Sequence[AnyPass]) -> ContextPlan:
 def kept(keep: Sequence[AnyPass], dialog: Dialog) -> Dialog:
     """Return the part of a dialog that later turns inherit, or the dialog itself if they inherit everything.
 
-    A question and its answer are kept or dropped together, unless you wrote the pass yourself.
+    A question and its answer are kept or dropped together, unless the pass is your own.
 
     Raises:
         UsageError: If a pass is wrong; see `applied`.

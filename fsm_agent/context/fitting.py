@@ -1,7 +1,7 @@
-"""The views of one agent call: what each of its requests shows of the dialog, fitted into its budget.
+"""The views of one agent call, which say what each of its requests shows of the dialog, fitted into its budget.
 
-A view is made for one request and then discarded.  The dialog itself stays whole.  Views follow from the record, so a
-restored call shows the same messages.
+A view is made for one request and then discarded, while the dialog itself stays whole.  Views depend only on the
+record, so a restored call shows the same messages.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _CHARACTERS = 3  # per token, for the length of the text that a summarizer is sh
 
 
 class Shown(NamedTuple):
-    """The visible part of a request, or the extra request that must come first.
+    """What a request shows, or the extra request that must come first.
 
     Attributes:
         request: The request.
         refusal: Why the request must not be sent, or None.
         summary: The extra request that must come first, or None.
-        use: What the record keeps about the request, or None if no tokens were counted.
+        use: What the record should keep about the request, or None if no tokens were counted.
     """
 
     request: Request
@@ -62,7 +62,7 @@ class Shown(NamedTuple):
 
 
 class _Limits(NamedTuple):
-    """The limits on the tokens of one request."""
+    """The limits on the number of tokens in one request."""
 
     budget: Budget
     soft: float  # passes are applied above it
@@ -71,7 +71,7 @@ class _Limits(NamedTuple):
 
 
 class View:
-    """The views of one agent call.  They depend only on the record and the plan, and the object's state is a cache.
+    """Makes the views of one agent call, which depend only on the record and the plan.  All other state is a cache.
 
     Attributes:
         warning: A text for the driver to log, or ``""``.
@@ -89,10 +89,10 @@ class View:
         self._frame: tuple[Any, int] | None = None
 
     def is_idle(self, record: CallRecord) -> bool:
-        """Return whether the next request shows the whole dialog and need not be counted.
+        """Return whether the next request shows the whole dialog, so that its tokens need not be counted.
 
-        Under the default budget, this holds while the dialog has fewer characters than a quarter of the window's
-        tokens.
+        With the default budget, this is the case while the dialog has fewer characters than a quarter of the number of
+        tokens in the window.
         """
         # Tokens are counted only for calls that come near a limit, which most never do.  Until then, the characters of
         # new messages are subtracted from a quarter of the window.  The other three quarters are for the functions, the
@@ -203,7 +203,7 @@ class View:
     def _squeezed(
         self, messages: Sequence[Message], tail: Sequence[Message], budget: Budget, room: float
     ) -> tuple[Sequence[Message], Sequence[Message], str]:
-        """Cut long strings in the messages and the tail until they fit.  Return both, and the name of the pass."""
+        """Cut long strings in the messages and the tail until they fit, and return both and the name of the pass."""
 
         def at(characters: int) -> tuple[Sequence[Message], Sequence[Message]]:
             one = shorten(characters)
@@ -282,14 +282,14 @@ class View:
         return next((one.role for one in passes if isinstance(one, Summarize)), "user")
 
     def _without_summary(self, one: Summarize, record: CallRecord, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return the messages to show while no new summary is due.  After a failed summary, these are fewer rounds."""
+        """Return the messages to show while no new summary is due.  After a failed summary, they have fewer rounds."""
         has_failed = record.summary is not None and record.summary.failed_at >= 0
         return one(messages, record) if has_failed else messages
 
     # Counting
 
     def _factor(self, record: CallRecord, budget: Budget) -> float:
-        """Return the factor that corrects an estimate, from the provider's report on the last counted request."""
+        """Return the factor that corrects an estimate, based on the provider's report on the last counted request."""
         if budget.tokenizer is not None:
             return 1.0
         for use in reversed(record.requests):
@@ -327,13 +327,13 @@ class View:
     # For the call and its driver
 
     def use(self, record: CallRecord) -> ContextUse | None:
-        """Return what the latest request of a record showed, or None if its tokens were not counted."""
+        """Return what the latest request in a record showed, or None if its tokens were not counted."""
         return self._last[1].use if self._last is not None and self._last[0] is record.trace else None
 
     def tightened(self, record: CallRecord, request: Request) -> int | None:
         """Return the token limit for the next attempt after a request was too long.
 
-        Return None if requests must not be shortened.
+        It is None if requests must not be shortened.
         """
         if self.plan.is_off:
             return None
@@ -342,14 +342,14 @@ class View:
         return int(sent * self._factor(record, budget) * _TIGHTENED)
 
     def hides(self, record: CallRecord, id: str) -> bool:
-        """Return whether the last request of a record hid or shortened the result of a function call."""
+        """Return whether the last request in a record hid or shortened the result of a function call."""
         if self._last is None or self._last[0] is not record.trace:
             return not self.is_idle(record)  # unknown, so the function may run again
         whole = next((m for m in reversed(record.dialog) if _has_result(m, id)), None)
         return whole is not None and all(m is not whole for m in reversed(self._last[1].request.messages))
 
     def new_events(self) -> list[ObservationsMasked | ContextShortened]:
-        """Return the events for newly masked results and for the shortening of the latest request."""
+        """Return the events about newly masked results and about the shortening of the latest request."""
         if self._last is None:
             return []
         events: list[ObservationsMasked | ContextShortened] = []
@@ -374,7 +374,7 @@ def _summary_due(
 ) -> AskSummary | None:
     """Return the extra request for a summary, or None if there is nothing to summarize.
 
-    The summary makes requests so much shorter than ``soft`` that several follow before the next summary.
+    The summary makes requests so much shorter than ``soft`` that several requests follow before the next summary.
     """
     if not isinstance(one, Summarize):
         return None
@@ -418,7 +418,7 @@ def _refusal(required: int, hard: int, room: int, tried: Sequence[str]) -> Error
 
 
 def _size(part: Part) -> int:
-    """Return an upper bound on the tokens of a part: its characters, or the estimated cost of a file."""
+    """Return an upper bound on the tokens in a part: its number of characters, or the estimated cost of a file."""
     if isinstance(part, Image | Document):
         return file_tokens(part) + 16
     attached = sum([_size(file) for file in getattr(part, "attachments", ())])

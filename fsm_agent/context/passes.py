@@ -1,7 +1,7 @@
 """Passes: plain functions that choose and shorten what a request shows of a dialog.
 
-A pass takes messages, or messages and the record of the call, and returns the messages to show.  It must be pure, and
-must not split a round.  The dialog itself stays whole.
+A pass takes messages, or messages and the call's record, and returns the messages to show.  It must be pure and must
+not split a round.  The dialog itself stays whole.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ _LINE = 200  # characters of the result in a line of `compress`
 
 
 class Memo:
-    """What was made of each message in one call, so that it is made only once.
+    """Remembers what passes have made of each message in one call, so that it is made only once.
 
     Attributes:
         masked: How many results `mask` has replaced.
-        saved_tokens: How many fewer tokens their notes have.
+        saved_tokens: How many tokens were saved by replacing these results.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Memo:
         self._made: dict[int, tuple[Any, Any, Any]] = {}
 
     def made(self, source: S, make: Callable[[S], T], about: Any = None) -> T:
-        """Return what was made of the same object before, or make it.  It is made again if ``about`` has changed."""
+        """Return what was made of the same object before, unless ``about`` has changed; otherwise make it."""
         known = self._made.get(id(source))
         if known is None or known[0] is not source or known[1] != about:
             known = self._made[id(source)] = source, about, make(source)
@@ -81,7 +81,7 @@ class Pass(Value, frozen=True):
     options: tuple[Any, ...] = ()
 
     def __call__(self, messages: Sequence[Message], record: CallRecord | None = None) -> Sequence[Message]:
-        """Return the messages to show.  Without a record, the newest user message counts as the task."""
+        """Return the messages to show.  If there is no record, the newest user message counts as the task."""
         return self.apply(messages, record, Memo(), *self.options)
 
     def __repr__(self) -> str:
@@ -104,7 +104,7 @@ def check_pass(one: Any, owner: str = "context") -> None:
 
 
 def takes_record(one: AnyPass) -> bool:
-    """Return whether a pass takes the record of the call as a second argument."""
+    """Return whether a pass takes the call's record as a second argument."""
     if isinstance(one, Value):
         return True
     try:
@@ -176,11 +176,11 @@ def _problem_with(shown: Any, messages: Sequence[Message], record: CallRecord | 
 
 
 def keep_last(rounds: int) -> Pass:
-    """Return a pass that shows the newest rounds, the system prompt, the first user message and the task.
+    """Return a pass that shows only the newest rounds, the system prompt, the first user message and the task.
 
     A round is a message from the model with the results of its calls.  The window moves in steps: when there are more
-    than ``rounds`` rounds, it shows about half that number and grows again.  So most requests extend the previous
-    request, and the provider's cache stays valid.
+    than ``rounds`` rounds, it shows about half that number and then grows again.  Most requests therefore extend the
+    previous request, so that the provider's cache stays valid.
 
     Args:
         rounds: The maximum number of rounds to show; 1 or more.
@@ -219,19 +219,19 @@ def _newest_rounds(messages: Sequence[Message], most: int) -> int:
 
 
 def dropped(count: int, most: int) -> int:
-    """Return how many of ``count`` rounds a window of ``most`` leaves out.  This is a multiple of half the window."""
+    """Return how many of ``count`` rounds a window of ``most`` rounds leaves out, a multiple of half the window."""
     step = max(1, most // 2)
     return 0 if count <= most else -(-(count - most) // step) * step
 
 
 def relevant(rounds: int, score: Callable[[str, Message], float]) -> Pass:
-    """Return a pass that shows the most relevant rounds, the newest round, and what every request contains.
+    """Return a pass that shows only the most relevant rounds, the newest round, and what every request contains.
 
     A round is as relevant as its most relevant message.
 
     Args:
         rounds: How many relevant rounds to show in addition to the newest one.
-        score: A pure function of the task's text and a message.  It returns a higher number for a more relevant
+        score: A pure function that takes the task's text and a message, and returns a higher number for a more relevant
             message.
 
     Raises:
@@ -286,8 +286,8 @@ def _score(score: Callable[[str, Message], float], query: str, message: Message)
 def shorten(characters: int = CHARACTERS) -> Pass:
     """Return a pass that shows only the head and the tail of long results, attached text files and long arguments.
 
-    A note between them says how many characters are left out.  In a `Budget`, the pass also shortens refused answers
-    while the model is asked again.
+    A note between head and tail says how many characters are left out.  In a `Budget`, the pass also shortens refused
+    answers while the model is asked again.
 
     Args:
         characters: The maximum number of characters to show of each item, including the note; 50 or more.
@@ -348,9 +348,9 @@ def shorten_answers(one: AnyPass, branch: Sequence[Message], memo: Memo) -> Sequ
 
 
 def short_arguments(arguments_json: str, characters: int) -> str:
-    """Shorten the long strings in arguments, so that their JSON has at most ``characters`` characters.
+    """Shorten the long strings in arguments until their JSON has at most ``characters`` characters.
 
-    Arguments that are long without long strings are shown as a single string.
+    Arguments that are long but contain no long strings are shown as a single string.
     """
     try:
         arguments = pydantic_core.from_json(arguments_json)
@@ -365,13 +365,13 @@ def short_arguments(arguments_json: str, characters: int) -> str:
 
 
 def _longest_json(shown: Callable[[int], Any], characters: int) -> str:
-    """Return the value with the longest strings that fit into ``characters`` characters as JSON, or ``""``."""
+    """Return as JSON the value that ``shown`` makes for the largest number that fits into ``characters``, or ``""``."""
     most = largest(MIN_CHARACTERS, characters, lambda most: len(_as_json(shown(most))) <= characters)
     return _as_json(shown(most)) if most else ""
 
 
 def largest(least: int, most: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number from ``least`` to ``most`` that fits, or 0.  ``fits`` must be monotonic."""
+    """Return the largest number from ``least`` to ``most`` that fits, or 0 if none.  ``fits`` must be monotonic."""
     count = bisect_left(range(least, most + 1), True, key=lambda number: not fits(number))
     return least + count - 1 if count else 0
 
@@ -389,7 +389,7 @@ def _short_texts(value: Any, characters: int) -> Any:
 
 
 def truncated(text: str, characters: int) -> str:
-    """Return at most ``characters`` characters: the whole text, or its head and tail around a note."""
+    """Return a text in at most ``characters`` characters, either whole or as its head and tail around a note."""
     check_size("truncated", "characters", characters, MIN_CHARACTERS)
     if len(text) <= characters:
         return text
@@ -404,7 +404,7 @@ def truncated(text: str, characters: int) -> str:
 
 
 def once() -> Pass:
-    """Return a pass that shows repeated results of a function only once.  A note replaces each repetition.
+    """Return a pass that shows repeated results of a function only once, and replaces each repetition with a note.
 
     Results that are shorter than the note, or have attachments, are not replaced.
 
@@ -442,13 +442,12 @@ def _once(messages: Sequence[Message], record: CallRecord | None, memo: Memo) ->
 def mask(keep_rounds: int = 2, min_tokens: int = 500) -> Pass:
     """Return a pass that replaces old, long function results with a note.  Errors are always shown.
 
-    A result is masked when its round is no longer among the newest ``keep_rounds``, or was released.  A function
-    releases rounds with `Context.release`, and a model with `context_release`.  Results from before the call are not
-    masked.
+    A result is masked once its round is no longer among the newest ``keep_rounds`` or has been released, by a function
+    with `Context.release` or by a model with `context_release`.  Results from before the call are not masked.
 
     Args:
         keep_rounds: How many of the newest rounds of function calls are shown unchanged; 1 or more.
-        min_tokens: Results of up to this many tokens are always shown.  Attachments do not count.
+        min_tokens: Results of up to this many tokens are always shown, not counting attachments.
 
     Raises:
         UsageError: If an argument is wrong.
@@ -473,7 +472,7 @@ def _mask(
     oldest_kept = len(numbers) + 1 - keep_rounds  # the round that is requested now is one more
 
     def note_on(part: Part) -> str:
-        """Return the note in place of a result, or "" to show it."""
+        """Return the note to show in place of a result, or "" to show the result."""
         if not isinstance(part, FunctionResult) or part.is_error:
             return ""
         number, tokens = numbers.get(_round_of(part.id)), estimated_tokens(part.text)
@@ -498,15 +497,15 @@ def _mask(
 
 
 def _round_of(id: str) -> str:
-    """Return the number of the message that asked for a call, as text."""
+    """Return, as text, the number of the message that asked for a call."""
     return id.partition(".")[0]
 
 
 def compress(keep: int = 8) -> Pass:
-    """Return a pass that shows each function call of older rounds as one line: ``name(arguments) → result``.
+    """Return a pass that shows each function call in older rounds as one line: ``name(arguments) → result``.
 
     A line contains the first 80 characters of the arguments, and the first line of the result.  The text of the model's
-    message stays.  Like `keep_last`, the pass moves in steps.
+    message is kept.  Like `keep_last`, the pass moves in steps.
 
     Args:
         keep: How many of the newest rounds are shown unchanged; 1 or more.

@@ -1,6 +1,6 @@
-"""The rounds of a dialog, and the messages that every request must contain.
+"""Finds the rounds in a dialog, and the messages that every request must contain.
 
-A round is a message from the model with the results of its function calls, and the user messages right before it.
+A round is a message from the model with the results of its function calls, and with the user messages right before it.
 Providers refuse incomplete rounds.
 """
 
@@ -46,8 +46,8 @@ def round_starts(messages: Sequence[Message], start: int = 0) -> list[int]:
 def summary_at(messages: Sequence[Message]) -> int:
     """Return the index of the message that summarizes earlier messages, or -1 if there is none.
 
-    A summary comes right after the system prompt, or after the task that follows the prompt.  Elsewhere, its marks are
-    plain text.
+    A summary comes right after the system prompt, or after the task that follows the prompt.  Elsewhere, the marks of a
+    summary are plain text.
     """
     systems = system_messages(messages)
     for index in range(max(0, systems - 1), min(systems + 2, len(messages))):
@@ -58,10 +58,10 @@ def summary_at(messages: Sequence[Message]) -> int:
 
 
 def turns(messages: Sequence[Message]) -> list[range]:
-    """Return the indexes of each turn: a question, and everything up to the next question.
+    """Return the indexes of each turn, which is a question and everything up to the next question.
 
-    A user message that arrives while the model still calls functions belongs to the turn.  The system prompt and a
-    summary do not belong to any turn.
+    A user message that arrives while the model is still calling functions belongs to the same turn.  The system prompt
+    and a summary do not belong to any turn.
     """
     start, is_answered = max(system_messages(messages), summary_at(messages) + 1), False
     starts = [start]
@@ -75,7 +75,7 @@ def turns(messages: Sequence[Message]) -> list[range]:
 
 
 def questions_cut_off(messages: Sequence[Message], cut: int) -> list[Message]:
-    """Return the questions before the index ``cut`` that belong to a turn that continues after it."""
+    """Return the questions before the index ``cut`` whose turns continue after that index."""
     turn = next((turn for turn in turns(messages) if turn.start < cut < turn.stop), range(0))
     return [messages[index] for index in turn if index < cut and messages[index].role == "user"]
 
@@ -83,7 +83,8 @@ def questions_cut_off(messages: Sequence[Message], cut: int) -> list[Message]:
 def whole_turns(messages: Sequence[Message], part: Sequence[Message]) -> Sequence[Message]:
     """Return a part of the messages, in which no question is separated from its answer.
 
-    Questions and answers are added for each turn that has replies in the part.  Other answered questions are dropped.
+    For each turn that has replies in the part, missing questions and answers are added.  Other answered questions are
+    dropped.
     """
     places, numbered = set[int](), iter(enumerate(messages))
     for wanted in part:
@@ -104,14 +105,14 @@ def whole_turns(messages: Sequence[Message], part: Sequence[Message]) -> Sequenc
 
 
 def task_of(record: CallRecord) -> Message | None:
-    """Return the task of the call: the newest user message that it began with."""
+    """Return the call's task, which is the newest user message that it began with."""
     return next((m for m in record.dialog[record.seeded_with - 1 :: -1] if m.role == "user"), None)
 
 
 def pinned(messages: Sequence[Message], record: CallRecord | None) -> set[int]:
     """Return the indexes of the messages that every request contains.
 
-    They are the system prompt, the task, and the summary.  Without a summary, the first user message takes its place.
+    They are the system prompt, the task, and the summary or, if there is none, the first user message.
     """
     found = set(range(system_messages(messages)))
     users = [index for index, message in enumerate(messages) if message.role == "user"]
@@ -129,7 +130,7 @@ def pinned(messages: Sequence[Message], record: CallRecord | None) -> set[int]:
 
 
 def broken_round(messages: Sequence[Message]) -> str:
-    """Return the problem with the rounds in these messages, or ``""`` if each call has exactly one result."""
+    """Return what is wrong with the rounds in these messages, or ``""`` if each call has exactly one result."""
     if not messages:
         return "left no message"
     open_calls: dict[str, str] = {}

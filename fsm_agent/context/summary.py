@@ -1,7 +1,7 @@
-"""Summaries of the older part of a dialog.
+"""Replaces the older part of a dialog with a summary.
 
-A pass cannot ask a model.  `summarize` says what should be summarized.  The call then makes an extra request, and keeps
-the summary in its record.  From then on, the summary replaces the beginning of the dialog.
+A pass cannot ask a model, so `summarize` only says what should be summarized.  The call then makes an extra request,
+and keeps the summary in its record.  From then on, the summary replaces the beginning of the dialog.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Summarize(Value, frozen=True, kw_only=True):
     def messages_due(self, record: CallRecord, keep: int | None = None) -> int | None:
         """Return how many messages of the dialog the next summary should cover, or None if no summary is due.
 
-        ``keep`` is the number of newest rounds to leave out of the summary if the next request is too long.  A summary
-        is then due if there are more rounds.  By default, the number is the pass's own ``keep``, and a summary is due
+        If the next request is too long, ``keep`` is the number of newest rounds to leave out of the summary, which is
+        due if there are more rounds than that.  By default, the number is the pass's own ``keep``, and a summary is due
         after ``step`` more rounds.
         """
         # The messages before the call were considered before its first request.
@@ -134,9 +134,9 @@ def summarize(
 ) -> Summarize:
     """Return a pass that shows a summary in place of all but the newest rounds.
 
-    The call makes the summary with an extra request.  This request is saved, counted, limited, retried and resumed like
-    any other, but does not count as a round.  When ``step`` more rounds are older than the newest ``keep``, the next
-    summary is made from the last one and these rounds.  So most requests extend the previous request.  If a summary
+    The call makes the summary with an extra request, which is saved, counted, limited, retried and resumed like any
+    other, but does not count as a round.  When ``step`` more rounds are older than the newest ``keep``, the next
+    summary is made from the last one and these rounds, so most requests extend the previous request.  If a summary
     fails, the call continues with ``keep_last(keep)``, and `CallResult.failures` contains the error.
 
     In a `Budget`, the summary is made as soon as a request is too long.  It then leaves fewer than ``keep`` rounds
@@ -144,8 +144,8 @@ def summarize(
 
     Args:
         keep: How many of the newest rounds are shown unchanged; 1 or more.
-        by: The author of the summary: an agent (its model, settings and system prompt, without functions) or a client;
-            by default the model of the call.
+        by: The author of the summary: an agent (of which the model, settings and system prompt are used, but not the
+            functions) or a client; by default, the call's model.
         max_tokens: The maximum number of tokens in a summary, at four characters each.  A longer summary is not used.
             The request allows 2,000 more, for models that think before they write.
         prompt: The instructions, as a string or a `Prompt` without variables.  There is a default.
@@ -184,7 +184,7 @@ def summary_message(text: str, role: str) -> Message:
 def summarized(messages: Sequence[Message], summary: HistorySummary, role: str) -> list[Message]:
     """Return the messages with a summary in place of the messages that it covers.
 
-    The system prompt stays, and so does the question of a turn that continues after the summary.
+    The system prompt is kept, as is the question of a turn that continues after the summary.
     """
     systems, covers = system_messages(messages), summary.covers
     shown = summary_message(summary.text, role)
@@ -192,7 +192,7 @@ def summarized(messages: Sequence[Message], summary: HistorySummary, role: str) 
 
 
 def quoted(record: CallRecord, covers: int, most: int) -> str:
-    """Return the messages to summarize as lines of JSON, so that they count as data."""
+    """Return the messages to summarize as lines of JSON, so that the summarizer takes them for data."""
     known, task = record.summary, task_of(record)
     head = [_line({"task": truncated(task.text, _QUOTED)})] if task is not None else []
     if known is not None and known.text:

@@ -1,4 +1,4 @@
-"""Count the tokens of requests, each message only once."""
+"""Counts the tokens in requests, and each message only once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")  # a page of a PDF; pages in c
 
 
 class Tokenizer(Protocol):
-    """Counts the tokens of a request or of a part of it, such as a single message.  Must be pure.
+    """Counts the tokens in a request or in part of it, such as a single message.  A tokenizer must be pure.
 
     `TextTokenizer` makes a tokenizer from a function that counts the tokens of a string.
 
@@ -44,17 +44,17 @@ class Tokenizer(Protocol):
 
 
 def estimated_tokens(text: str) -> int:
-    """Roughly estimate the number of tokens in text, as a quarter of its characters."""
+    """Return a rough estimate of the tokens in a text: a quarter of its characters."""
     return -(-len(text) // 4)
 
 
 def estimate(text: str) -> int:
-    """Estimate the number of tokens in text.  For prose and code, the estimate is about 10% too high."""
+    """Estimate the number of tokens in a text.  For prose and code, the estimate is about 10% too high."""
     return len(_PIECES.findall(text))
 
 
 class TextTokenizer(Value, frozen=True):
-    """A tokenizer that counts each string of a request.
+    """A tokenizer that counts each string in a request.
 
     Args:
         tokens: A pure function that returns the number of tokens in a string, such as ``lambda text:
@@ -69,7 +69,7 @@ class TextTokenizer(Value, frozen=True):
     tokens: Callable[[str], int]
 
     def count(self, request: Request) -> int:
-        """Return the tokens of all text, plus the tokens of messages, attachments and hosted tools."""
+        """Return the tokens in all text, plus those that each message, attachment and hosted tool costs."""
         count = 0
         for message in request.messages:
             count += MESSAGE_TOKENS
@@ -97,7 +97,7 @@ class TextTokenizer(Value, frozen=True):
 
 
 def file_tokens(file: Attachment) -> int:
-    """Return an estimate of the tokens in a file: by characters for text, by pages for a PDF."""
+    """Estimate the number of tokens in a file, judging by the characters of a text and the pages of a PDF."""
     return ESTIMATE._of_part(file)
 
 
@@ -118,9 +118,10 @@ ESTIMATE = TextTokenizer(estimate)
 
 @lru_cache(maxsize=8)
 def tiktoken_of(model: str) -> TextTokenizer:
-    """Return OpenAI's tokenizer for a model.  Needs the extra ``tiktoken``.
+    """Return OpenAI's tokenizer for a model, which needs the extra ``tiktoken``.
 
-    The package downloads its tables on first use, unless ``TIKTOKEN_CACHE_DIR`` names a folder that contains them.
+    The package downloads its tables when they are first used, unless ``TIKTOKEN_CACHE_DIR`` names a folder that
+    contains them.
 
     Args:
         model: The model's name, such as ``"gpt-4o"``.  For other makers' models, the newest table is used.
