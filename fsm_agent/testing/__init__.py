@@ -1,4 +1,4 @@
-"""Tools for tests: a model with scripted replies, a fake clock, and `explore`, which walks every path through a flow.
+"""Tools for tests: a model with scripted replies, a fake clock, and `explore`, which follows every path through a flow.
 
 The pytest plugin is in `pytest_plugin`.
 """

@@ -1,4 +1,4 @@
-"""Walks every path through a flow: every answer, failure and timeout of its states, and every cancellation."""
+"""Follows every path through a flow, with every answer, failure and timeout of its states and every cancellation."""
 
 from __future__ import annotations
 
@@ -57,15 +57,16 @@ class Explored:
     """What `explore` found.
 
     Attributes:
-        configurations: The number of distinct pairs of state and data, including those in subflows.
-        rows: How often each row was taken, by name.  Rows of a subflow have the subflow's name as a prefix.
-        missed: The rows that were never taken, including those in subflows but not default rows.
+        configurations: The number of distinct pairs of a state and data, including those in subflows.
+        rows: How often each row was taken, by the row's name, which for a row in a subflow begins with the subflow's
+            name.
+        missed: The rows that were never taken, including rows in subflows but not default rows.
         ends: How many configurations reached each end.
         longest: The number of steps on the longest path.
-        is_whole: False if a limit on configurations or combinations left something untried.
-        loops: Examples of loops, in words: paths on which only agents and functions answer or fail, and which return to
-            the same state and data.  Only the limit on steps is certain to end such a loop.  Paths on which a person
-            answers or time passes do not count.
+        is_whole: Whether everything was tried.  It was not if a limit on configurations or combinations was reached.
+        loops: Examples of loops, in words.  A loop is a path on which only agents and functions answer or fail, and
+            which leads back to the same state and data, so that only the limit on steps is certain to end it.  Paths on
+            which a person answers or time passes do not count.
 
     Examples:
         >>> from fsm_agent.flows import Flow, end, wait
@@ -95,29 +96,29 @@ def explore(
     holds: Callable[[str, D], bool] | None = None,
     limit: int = LIMIT,
 ) -> Explored:
-    """Walk every path through a flow, shortest first, without calling any model or function.
+    """Follow every path through a flow, the shortest first, without calling any model or function.
 
-    Subflows are walked as well.  For states with members, `explore` tries combinations of the members' results: first
+    Subflows are explored as well.  For states with members, `explore` tries combinations of the members' results: first
     enough to include each result once, then up to 1,000 others each time the state is entered.  `gather` and `each` get
-    their results in the order in which the members are written.  If not all members are needed, each of them finishes
-    first once.
+    their results in the order in which the members are listed.  If not all members are needed, each member is once the
+    first to finish.
 
     All guards, actions, tasks and questions are called twice, to check that they are pure.
 
     Args:
         flow: The flow.
         data: The initial data.
-        answers: The possible answers of each state, including states inside others; at least one of each type.  Each
-            state may also time out or fail.  If a guard looks at failures, an agent call fails once for each `Reason`.
-            If a state with members or a subflow has answers, nothing inside it is walked.  Use
+        answers: The possible answers of each state, including states inside others, with at least one of each type.
+            Each state may also time out or fail.  If a guard looks at failures, an agent call fails once for each
+            `Reason`.  If a state with members or a subflow has answers, nothing inside it is explored.  Use
             ``example_result(output)`` for the whole result of an agent call.
-        holds: Returns whether state and data are valid.  Called for every configuration of the flow, but not of its
-            subflows.
+        holds: A function that returns whether a state and data are valid.  It is called for every configuration of the
+            flow, but not of its subflows.
         limit: The maximum number of configurations.
 
     Raises:
-        AssertionError: If ``holds`` returns False; if a guard, an action or a task raises or is not pure; or if the
-            data does not survive conversion to JSON and back.  The message shows the path.
+        AssertionError: If ``holds`` returns False, if a guard, an action or a task raises or is not pure, or if the
+            data do not survive conversion to JSON and back.  The message shows the path.
         UsageError: If a state that returns a value has no answers, or an argument has the wrong type.
 
     Examples:
@@ -168,7 +169,7 @@ def _is_inner(state: LiveState[Any, Any]) -> bool:
 
 
 def _states_in(flow: Flow[Any], whole: _Answers) -> Iterator[LiveState[Any, Any]]:
-    """Yield the states of a flow, and the states inside each state without answers."""
+    """Yield the states of a flow, and the states inside each state that has no answers."""
 
     def inside(state: LiveState[Any, Any]) -> Iterator[LiveState[Any, Any]]:
         yield state
@@ -181,13 +182,13 @@ def _states_in(flow: Flow[Any], whole: _Answers) -> Iterator[LiveState[Any, Any]
 
 
 def _flows_in(flow: Flow[Any], whole: _Answers) -> list[Flow[Any]]:
-    """Return the subflows that are walked, without duplicates."""
+    """Return the subflows that are explored, without duplicates."""
     inner = [state for state in _states_in(flow, whole) if isinstance(state, SubflowState) and not whole.get(state)]
     return list(dict.fromkeys([state.flow for state in inner]))
 
 
 def _is_open(state: LiveState[Any, Any]) -> bool:
-    """Return whether a person answers, or time passes, in a state or inside it."""
+    """Return whether a state, or one inside it, waits for a person or for time to pass."""
     inner = (*state.members, *(state.flow.live if isinstance(state, SubflowState) else ()))
     return isinstance(state, WaitState | PauseState) or any(map(_is_open, inner))
 
@@ -239,7 +240,7 @@ class _TestedRun(FlowRun[Any]):
 
 
 class _Explorer:
-    """Walks through a flow, and separately through each flow that is a member of a state."""
+    """Explores a flow and, separately, each flow that is a member of a state."""
 
     def __init__(self, answers: _Answers, limit: int) -> None:
         self.rows = defaultdict[Flow[Any], Counter[str]](Counter)
@@ -308,14 +309,14 @@ class _Explorer:
                 self.rows[flow][row_name(step.source, step.trigger, step.to, step.guard)] += 1
 
     def _key(self, run: FlowRun[Any]) -> Hashable:
-        """Return a key that equal configurations share."""
+        """Return a key that is the same for equal configurations."""
         r = run.record
         rest = [(name, repr(value)) for name, value in differing(r).items() if name not in _NOT_IN_KEYS]
         inner = self._run_inside(run)
         return run.state, run.flow.data_json(run.data), *rest, None if inner is None else self._key(inner)
 
     def _run_inside(self, run: FlowRun[Any]) -> FlowRun[Any] | None:
-        """Return the run inside a run, unless its state has answers."""
+        """Return the run inside a run, unless the outer run's state has answers."""
         state, r = run.flow.states[run.state], run.record
         if not isinstance(state, SubflowState) or self._answers.get(state) or r.here not in r.children:
             return None
@@ -372,8 +373,8 @@ class _Explorer:
         Args:
             state: The state.
             data: The data that the state gets.
-            run_context: The context of the run around it.
-            table: The rows that distinguish the state's failures; empty for a member.
+            run_context: The context of the run that contains the state.
+            table: The rows that distinguish the state's failures, which are empty for a member.
         """
         if given := self._answers.get(state):
             return [*given, *_failures(state, table)]
@@ -401,7 +402,7 @@ class _Explorer:
 
 
 def _failures(state: LiveState[Any, Any], table: Sequence[Row[Any]]) -> list[Failure]:
-    """Return the failures of a state: one, or one for each reason if a guard looks at failures."""
+    """Return the failures of a state: a single one or, if a guard looks at failures, one for each reason."""
     if "failed" not in state.triggers:
         return []
     is_looked_at = any(row.source is state and row.trigger == "failed" and row.guard is not None for row in table)
@@ -440,7 +441,7 @@ def _check(run: FlowRun[Any], holds: Callable[[str, Any], bool] | None) -> None:
 def _combinations(state: ParallelState[Any, Any], tried: list[list[Any]]) -> Iterator[tuple[int, tuple[Any, ...]]]:
     """Yield the results of all members, and the index of the member that finishes first.
 
-    Each result occurs once before all combinations follow.
+    Each result first occurs once, and then all combinations follow.
     """
     if not all(tried):  # the walk through a member's flow was cut short
         return
@@ -464,7 +465,7 @@ def _combinations(state: ParallelState[Any, Any], tried: list[list[Any]]) -> Ite
 
 
 def _chosen(results: list[list[Any]]) -> Iterator[tuple[Any, ...]]:
-    """Yield one result for each member.  Each result occurs once before all combinations follow."""
+    """Yield one result for each member.  Each result first occurs once, and then all combinations follow."""
     indices = [range(len(one)) for one in results]
     most = max(map(len, indices), default=1)
     first = dict.fromkeys([tuple([number % len(one) for one in indices]) for number in range(most)])
@@ -473,7 +474,7 @@ def _chosen(results: list[list[Any]]) -> Iterator[tuple[Any, ...]]:
 
 
 def _join(members: Members, first: int, results: Sequence[Any]) -> StateResult:
-    """Return the result of a state whose members give these results.  The member at index ``first`` finishes first."""
+    """Return the result of a state whose members give these results, with the member at ``first`` finishing first."""
     members.advance("begin", Begun(at_s=0.0, id="explored"))
     waiting = deque(range(len(results)))
     waiting.rotate(-first)
@@ -495,7 +496,7 @@ def _join(members: Members, first: int, results: Sequence[Any]) -> StateResult:
 
 
 def _loops_in(steps: Mapping[Hashable, Mapping[Hashable, str]], ways: Mapping[Hashable, Sequence[str]]) -> list[str]:
-    """Return at most `MOST_LOOPS` loops in words, one from each part of the graph.
+    """Describe at most `MOST_LOOPS` loops in words, one from each part of the graph.
 
     Args:
         steps: The configurations that follow each configuration, with the step to each in words.

@@ -1,4 +1,4 @@
-"""Checks that functions are pure: two calls return equal values and change no variable outside the function."""
+"""Checks that functions are pure, so that two calls return equal values and change no variable outside the function."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def tested(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def machine_of_tested(flow: Flow[Any]) -> Any:
-    """Return the machine of a flow, with guards and actions that are called twice."""
+    """Return a flow's machine with guards and actions that are called twice."""
     twin = copy.copy(flow)
     object.__setattr__(twin, "table", tuple(map(_tested_row, flow.table)))
     object.__setattr__(twin, "state_enum", flow.state_enum)  # the same states
@@ -131,7 +131,7 @@ def _outside(function: Any) -> Iterator[tuple[str, Any]]:
 
 
 class _Attributes(dict[str, Any]):
-    """The attributes of an object.  New attributes do not count as changes, because they may be cached values."""
+    """An object's attributes.  New attributes do not count as changes, because they may be cached values."""
 
     def __eq__(self, before: object) -> bool:
         return isinstance(before, dict) and all(_is_same(self.get(name), value) for name, value in before.items())

@@ -1,8 +1,8 @@
-"""The pytest plugin: a `script` fixture, and coverage of the rows of machines.
+"""The pytest plugin: a `script` fixture, and coverage of machines' rows.
 
 ``--fsm-coverage`` prints the rows that the tests took and missed, for agent calls and for each flow that they used.
-``--fsm-coverage-fail-under`` sets the minimum for the rows of flows.  ``--fsm-coverage-json`` writes the coverage to a
-file.  ``--fsm-no-model-requests`` refuses every request to a real model.
+``--fsm-coverage-fail-under`` sets the minimum coverage for flows' rows.  ``--fsm-coverage-json`` writes the coverage to
+a file.  ``--fsm-no-model-requests`` refuses every request to a real model.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def script(request: pytest.FixtureRequest) -> Iterator[Callable[..., Script]]:
     """Make `Script`s, and fail the test if replies are missing or left over.
 
-    If the test itself raises, the replies are not checked, so that one mistake is reported once.
+    If the test itself raises, the replies are not checked, so that a mistake is reported only once.
 
     ``agent = Agent(script("hello", function_call("add", a=1, b=2)))``
     """
@@ -94,7 +94,7 @@ class _NoModelRequests:
 
 
 class _RowCoverage:
-    """Count the rows that are taken, also in pytest-xdist workers, and report them at the end."""
+    """Counts the rows that are taken, including those in pytest-xdist workers, and reports them at the end."""
 
     def __init__(self) -> None:
         self.taken: Counter[str] = Counter()
@@ -118,7 +118,7 @@ class _RowCoverage:
 
     @property
     def covered(self) -> float:
-        """The percentage of rows taken, of those that users wrote in flows; 100 if users wrote no rows."""
+        """The percentage of users' own rows in flows that were taken, or 100 if there are no such rows."""
         names = [f"{flow}: {row}" for flow, rows in self.flows.items() for row, is_own in rows.items() if is_own]
         return 100.0 * sum(self.taken[name] > 0 for name in names) / len(names) if names else 100.0
 
@@ -162,7 +162,7 @@ class _RowCoverage:
             Path(path).write_text(json.dumps(self._as_json(), indent=2), "utf-8")
 
     def _report_flow(self, terminalreporter: Any, flow: str) -> None:
-        """Print the rows of a flow.  Default rows appear only if they were taken."""
+        """Print the rows of a flow, including default rows that were taken."""
         terminalreporter.section(f"rows of the flow {flow!r}")
         rows = self.flows[flow]
         for row, is_own in rows.items():

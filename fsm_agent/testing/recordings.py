@@ -1,4 +1,4 @@
-"""Recordings of HTTP exchanges with `vcrpy`, with secrets masked."""
+"""Records HTTP exchanges with `vcrpy`, masking secrets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEPT_HEADERS = ("content-type", "retry-after", "retry-after-ms", "date")
 def vcr_config() -> dict[str, Any]:
     """Return `vcrpy` options that keep secrets out of cassettes, for a fixture named ``vcr_config``.
 
-    Requests match if their method, URL and body are equal; the order and spacing of JSON do not matter.  Keys, and
+    Requests match if their method, URL and body are equal, regardless of the order and spacing of JSON.  Keys, and
     anything that looks like a key or an account, are masked first, as in errors.  Only a few harmless headers are kept.
 
     Examples:

@@ -38,7 +38,7 @@ from fsm_agent.validation import require, safe_repr
 
 
 class ScriptError(AssertionError):
-    """The script of a test does not fit the requests: replies are missing or left over.
+    """A test's script does not fit the requests, because replies are missing or left over.
 
     Examples:
         >>> try:
@@ -77,7 +77,7 @@ class FakeClock:
         self._now_s += delay_s
 
     def sleep(self, delay_s: float) -> None:
-        """Advance without waiting.  Like `time.sleep`, this raises ValueError for a negative delay."""
+        """Advance the clock without waiting.  Like `time.sleep`, this raises ValueError for a negative delay."""
         if delay_s < 0:
             raise ValueError(f"the delay of a sleep: expected 0 s or more, got {delay_s!r} s")
         self.sleeps.append(delay_s)
@@ -87,7 +87,7 @@ class FakeClock:
         self.sleep(delay_s)
 
     def give_way(self) -> Clock:
-        """Refuse to serve as the clock of a run that outlives the process, because the next process has another clock.
+        """Refuse to be the clock of a run that outlives the process, because the next process will have another clock.
 
         Raises:
             UsageError: Always.  The default clock of a `Script` returns the system's clock instead.
@@ -99,7 +99,7 @@ class FakeClock:
 
 
 class _OwnClock(FakeClock):
-    """The default clock of a `Script`.  It gives way to the system's clock if the store outlives the process."""
+    """The default clock of a `Script`, which gives way to the system's clock if the store outlives the process."""
 
     _has_given_way = False
 
@@ -119,8 +119,8 @@ class _OwnClock(FakeClock):
 class Delayed:
     """A reply that arrives after a delay on the script's clock.
 
-    If it comes after the request's timeout or the call's deadline, the request fails with `TimedOut`.  The timeout of a
-    flow's state does not apply.
+    If the reply comes after the request's timeout or the call's deadline, the request fails with `TimedOut`.  The
+    timeout of a flow's state does not apply.
 
     Args:
         delay_s: The delay in seconds.
@@ -219,20 +219,21 @@ Examples:
 class Script(SyncVerbs):
     """A model with scripted replies.
 
-    It records every request.  A request without a reply raises `ScriptError`.  As a context manager, the script also
-    checks that no replies are left over at the end.
+    A script records every request, and raises `ScriptError` if there is no reply for one.  As a context manager, it
+    also checks that no replies are left over at the end.
 
     Args:
         entries: One for each request: text; a pydantic model, which is the output; a `function_call`; a list of several
             parts; a whole `Reply`, with usage or finish reason; an exception to raise (a `ProviderError` fails the
             request, and any other reaches the caller unchanged); `Delayed` or `Pieces`; or a function of the request
             that returns one of these.  The function runs in the event loop and must not block.
-        by: Replaces ``entries`` if calls run concurrently.  It maps a text in the task to the entry for one request, or
-            to a `Script` with the entries for several requests.  For example, ``Script(by={"Paris": "sunny", "Rome":
-            "foggy"})`` replies "sunny" if "Paris" is in the newest user message that has one of the texts.
+        by: A mapping to pass instead of ``entries`` if calls run concurrently.  It maps a text in the task to the entry
+            for one request, or to a `Script` with the entries for several requests.  For example, ``Script(by={"Paris":
+            "sunny", "Rome": "foggy"})`` replies "sunny" if "Paris" is in the newest user message that has one of the
+            texts.
         name: The client's name in traces.
-        clock: The clock of the environment.  A store that outlives the process refuses a `FakeClock`.  The default is a
-            new `FakeClock`, or the system's clock with a store of that kind.
+        clock: The environment's clock.  The default is a new `FakeClock` or, with a store that outlives the process,
+            the system's clock, because such a store refuses a `FakeClock`.
 
     Attributes:
         requests: Every `Request`, in order.
@@ -275,7 +276,7 @@ class Script(SyncVerbs):
 
     @classmethod
     def of(cls, journal: Journal | Iterable[str], *, name: str = "script", clock: FakeClock | None = None) -> Script:
-        """Return a script that repeats the model's replies in a run, including failures and summaries.
+        """Return a script that repeats the model's replies from a run, including failures and summaries.
 
         The replies of concurrent calls are in the order in which they arrived.
 
@@ -301,7 +302,7 @@ class Script(SyncVerbs):
 
     @property
     def environment_defaults(self) -> dict[str, Any]:
-        """The arguments for an `Environment` with this client: its clock, and no randomness."""
+        """The arguments to an `Environment` with this client, which set its clock and rule out randomness."""
         numbers = count(1)
         return {
             "clock": self.clock,
@@ -314,7 +315,7 @@ class Script(SyncVerbs):
         return self._next(request, timeout_s)[0]
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        """Yield the next reply in pieces: word by word, or as `Pieces` divides it."""
+        """Yield the next reply in pieces, either word by word or as divided by `Pieces`."""
         reply, pieces = self._next(request, timeout_s)
         for delta in _deltas(reply, pieces):
             yield delta
@@ -427,7 +428,7 @@ def _deltas(reply: Reply, pieces: Sequence[str] | None) -> Iterator[Delta]:
 
 
 def model_requests(*, allowed: bool) -> AbstractContextManager[None]:
-    """Allow or refuse requests to real models over HTTP inside the context.  A refused request raises `UsageError`.
+    """Allow or refuse requests to real models over HTTP inside the block.  A refused request raises `UsageError`.
 
     Examples:
         >>> with model_requests(allowed=False):
@@ -440,7 +441,7 @@ def model_requests(*, allowed: bool) -> AbstractContextManager[None]:
 
 
 def no_model_requests() -> AbstractContextManager[None]:
-    """Refuse every request to a real model over HTTP inside the context, with a `UsageError`.
+    """Refuse every request to a real model over HTTP inside the block, by raising `UsageError`.
 
     Examples:
         >>> with no_model_requests():

@@ -41,7 +41,7 @@ def as_json(value: Any) -> Any:
 
 
 def check_record(record: CallRecord) -> str | None:
-    """Return a description of a contradiction in a call's record, or None if it has none.  This takes linear time.
+    """Describe a contradiction in a call's record, or return None if there is none.  This takes linear time.
 
     Examples:
         >>> check_record(Agent(Script("Hi.")).call("Hello").record) is None
@@ -52,7 +52,7 @@ def check_record(record: CallRecord) -> str | None:
 
 @contextmanager
 def registries() -> Iterator[None]:
-    """At the end of the block, undo every registration of agents, clients, functions, prompts and providers.
+    """At the end of the ``with`` block, undo all registrations of agents, clients, functions, prompts and providers.
 
     Examples:
         >>> with registries():
@@ -77,7 +77,7 @@ def example_result(output: New, *types: Any, dialog: Dialog | None = None) -> Ca
     Args:
         output: The parsed answer.
         types: The possible types of the call's output, such as those in ``ask(agent, Approve, Reject)``, or a
-            parametrized type, such as ``tuple[Part, ...]``.  The default is the class of ``output``.
+            parametrized type such as ``tuple[Part, ...]``.  The default is the class of ``output``.
         dialog: The conversation before the answer.  The default is one question.
 
     Raises:
