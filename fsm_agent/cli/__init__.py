@@ -1,4 +1,4 @@
-"""The command ``fsm-agent``: its entry point, and its message if the extra is missing.
+"""The command ``fsm-agent``: its entry point, and the message to show if the extra is missing.
 
 The commands are in `commands`, their options in `options`, and their output in `output` and `terminal`.  The rest of
 the package does not import this one.
@@ -44,7 +44,7 @@ def _open_streams() -> None:
 
 
 def main() -> None:
-    """Run the command.  It always ends with an exit code and never with a traceback."""
+    """Run the command, which always ends with an exit code and never with a traceback."""
     _open_streams()
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError):  # a stream may be closed, or of another type

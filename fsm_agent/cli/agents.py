@@ -1,4 +1,4 @@
-"""The commands ``fsm-agent agents …``: check agent configurations and run them."""
+"""The commands ``fsm-agent agents …``, which check agent configurations and run agents."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _watch_agent(agent: AgentBase[Any], screen: Screen, approve: bool) -> AgentB
 
 
 def _approver(agent: Agent[Any, Any], screen: Screen, approve: bool) -> dict[str, Any]:
-    """Make the person at the terminal the approver, if the model is not trusted and the agent has no approver."""
+    """Make the person at the terminal the approver if the model is not trusted and the agent has no approver."""
     if approve:
         return {"approve": lambda _: True}
     if not (isinstance(agent.client, HttpClient) and options.guesses(agent.client.name, None)) or not agent.functions:
@@ -134,7 +134,7 @@ def _command_for(waiting: CallSuspended, agent: AgentBase[Any]) -> str:
 
 
 class _Steps:
-    """A hook that shows the events of calls on a screen."""
+    """A hook that shows calls' events on a screen."""
 
     def __init__(self, screen: Screen, where: Where | None = None) -> None:
         self._screen, self._where = screen, where
@@ -148,7 +148,7 @@ class _Steps:
 
 @contextmanager
 def _build_agent(file: Path, modules: Any, overrides: dict[str, Any]) -> Iterator[AgentBase[Any]]:
-    """Yield the agent of a configuration.  Modules in the configuration's folder are also found."""
+    """Yield the agent that a configuration describes.  Modules in the configuration's folder are also found."""
     with options.modules_here(file.parent.absolute()):
         for module in modules or ():
             imported(module, module)

@@ -85,7 +85,7 @@ def ask(
 
 
 def _asked(task: str | None, prompt: Prompt | None, var: Many) -> Any:
-    """Return the task: a text, or a prompt with its variables."""
+    """Return the task, which is a text, or a prompt with its variables."""
     task = option("task", lambda: options.written_task(task, is_needed=prompt is None))
     if prompt is None:
         for name in option("--var", options.pairs, var or ()):
@@ -110,7 +110,7 @@ def _output_type(named: str, prompt: Prompt | None) -> Any:
 
 
 def _words(code: dict[str, str | None], functions: Many, settings: Many) -> str:
-    """Return options for a shell, each with a leading space.  Limits are omitted, because a run keeps its own."""
+    """Return options for a shell command, each with a leading space.  Limits are omitted, as a run keeps its own."""
     words = [(name, value) for name, value in code.items() if value is not None and value != options.EMBEDDED]
     words += [("--function", value) for value in functions or ()]
     words += [("--set", value) for value in settings or () if value.partition("=")[0] in Settings.__struct_fields__]

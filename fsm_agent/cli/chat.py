@@ -1,4 +1,4 @@
-"""The command ``fsm-agent chat``: a conversation at the terminal, one turn per line."""
+"""The command ``fsm-agent chat``, a conversation at the terminal with one turn per line."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Chat:
         self.has_failed = False
 
     def converse(self, lines: Iterator[str]) -> None:
-        """Answer one line after another, or carry out its command.  Errors are reported, and the chat continues."""
+        """Answer each line, or carry out the command in it.  Errors are reported, and the chat continues."""
         commands = {"/undo": self._undo, "/draw": self._draw, "/help": self._help}
         for line in lines:
             word = line.strip()

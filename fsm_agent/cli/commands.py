@@ -42,7 +42,7 @@ COMMANDS = {
 
 
 class LateCommands(TyperGroup):
-    """Commands that are loaded when they are used.  Until then, each has only a name and a line of help."""
+    """Commands that are loaded when they are used.  Until then, each one has only a name and a line of help."""
 
     def __init__(self, **attributes: Any) -> None:
         stand_ins = {
@@ -52,7 +52,7 @@ class LateCommands(TyperGroup):
         super().__init__(**{**attributes, "commands": stand_ins})
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the given name, its command, and the words after it."""
+        """Return the name of the command that was given, the command itself, and the words that follow the name."""
         name, stand_in, rest = super().resolve_command(ctx, args)
         return name, stand_in and load_command(str(stand_in.name)), rest
 

@@ -1,4 +1,4 @@
-"""The command ``fsm-agent demo``: five parts that show what an agent does, with a real model.
+"""The command ``fsm-agent demo``, with five parts that show what an agent does, using a real model.
 
 The parts are tasks that a model with 135 million parameters does reliably: a sum through a function after two worked
 turns, a typed answer by constrained decoding, and a classification by log probabilities.  Other models can run the demo
@@ -68,7 +68,7 @@ _PROMPTS = Prompts("demo", directory=packaged_prompts())
 
 
 class Person(BaseModel):
-    """A person in a text.  Every string has a maximum length, because a small model might never end it."""
+    """A person mentioned in a text.  Every string has a maximum length, because a small model might never end it."""
 
     name: str = Field(max_length=40)
     age: int = Field(ge=0, le=150)
@@ -104,7 +104,7 @@ erase = eraser(Path())  # for the other processes, in their working directory
 
 
 class Result(NamedTuple):
-    """The result of one part of the demo.  A part without output or problem was skipped."""
+    """The result of one part of the demo.  If it has neither an output nor a problem, the part was skipped."""
 
     output: str = ""
     calls: Sequence[AgentCall] = ()
@@ -117,7 +117,7 @@ class Demo:
     Args:
         screen: The output.
         agent: The agent that is asked.
-        reach: The options and environment variables with which another process reaches its model.
+        reach: The options and environment variables with which another process can reach the agent's model.
     """
 
     def __init__(self, screen: Screen, agent: Agent[Any, Any], reach: tuple[Sequence[str], Mapping[str, str]]) -> None:
@@ -191,7 +191,7 @@ class Demo:
     def approve_elsewhere(self) -> Result:
         """Suspend a call in this process, approve it in a second process, and continue it in a third.
 
-        The other processes run ``fsm-agent runs answer`` and ``runs resume``, as a user would.  They share only a
+        The other processes run ``fsm-agent runs answer`` and ``runs resume``, as a user would, and share nothing but a
         store.
         """
         with tempfile.TemporaryDirectory(prefix="fsm-agent-demo-") as name, closing(Runs(Path(name, STORE))) as runs:
@@ -228,7 +228,7 @@ class Demo:
         return Result(str(ended.output), [ended], problem)
 
     def _run_elsewhere(self, folder: Path, *words: str, hidden: Sequence[str] = ()) -> str:
-        """Run ``fsm-agent runs …`` in another process, show its output, and return the problem, or ""."""
+        """Run ``fsm-agent runs …`` in another process, show its output, and return what went wrong, or ""."""
         command = ["runs", *words, "--store", STORE]
         path = os.pathsep.join([os.path.abspath(entry) for entry in sys.path])  # may be relative; the folder differs
         plainly = {"PYTHONIOENCODING": "utf-8", "FORCE_COLOR": "", "TTY_COMPATIBLE": "0", "PYTHONPATH": path}
@@ -255,7 +255,7 @@ class Demo:
         return f"the other process ended with status {process.returncode}: {last}" if process.returncode else ""
 
     def _worked(self, script: Script, functions: Sequence[Function], tasks: Sequence[Any]) -> Dialog:
-        """Return a dialog with example turns.  The functions really run; only the model's part is scripted."""
+        """Return a dialog with example turns, in which functions really run and only the model's part is scripted."""
         teacher, dialog = Agent(script, functions=functions, approve=lambda _: True), self._agent.init_dialog()
         for task in tasks:
             dialog = teacher.call(dialog.put(task)).dialog
@@ -271,7 +271,7 @@ class Demo:
         run_id: str | None = None,
         after: Dialog | None = None,
     ) -> Result:
-        """Ask the model, and show the events.  ``check`` returns what is wrong with its answer, or ""."""
+        """Ask the model, and show the events.  ``check`` returns what is wrong with the model's answer, or ""."""
         agent = agent or self._agent
         self._show_request(prompt, values)
         call = agent.prepare((after or agent.init_dialog()).put(prompt(**values)), run_id=run_id)
@@ -378,14 +378,14 @@ def demo(
 
 
 def _new_file() -> str:
-    """Return a file for the picture: SVG, or Mermaid if `dot` is missing.  https://mermaid.live draws Mermaid."""
+    """Return a file for the picture, in SVG or, if `dot` is missing, in Mermaid, which https://mermaid.live draws."""
     descriptor, name = tempfile.mkstemp(prefix="fsm-agent-demo-", suffix=".svg" if shutil.which("dot") else ".mmd")
     os.close(descriptor)
     return name
 
 
 def _reach(model: str, base_url: str | None) -> tuple[Sequence[str], Mapping[str, str]]:
-    """Return how another process reaches this model.  The embedded model is reached through its running server."""
+    """Return how another process can reach this model.  The embedded model is reached through its running server."""
     if not is_embedded(model, base_url):
         return ("--model", model, *(("--base-url", base_url) if base_url else ())), {}
     server = local_server(split_model(model)[1] or None)

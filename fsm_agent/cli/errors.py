@@ -1,4 +1,4 @@
-"""The errors of commands as messages and exit codes, and the signals that end a command."""
+"""Turns errors in commands into messages and exit codes, and handles the signals that end a command."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ _received: list[signal.Signals] = []
 
 
 def exit_of(error: BaseException) -> tuple[int, str]:
-    """Return the exit code of a command that ends with this error, and the message."""
+    """Return the exit code for a command that ends with this error, and the message to show."""
     if isinstance(error, Exception) and not isinstance(error, typer.Abort):
         return FAILED if waiting_process(error) is None else SUSPENDED, error_text(error)
     return (128 + _received[0], f"ended by {_received[0].name}") if _received else (INTERRUPTED, "interrupted")
 
 
 def is_ending() -> bool:
-    """Return whether a signal ends the whole command.  Ctrl-C may end only a part of it."""
+    """Return whether a signal ends the whole command, unlike Ctrl-C, which may end only a part of it."""
     return bool(_received)
 
 
 @contextmanager
 def end_by_signals() -> Iterator[None]:
-    """Make signals end the command like Ctrl-C, so that the terminal is restored and the last line is written."""
+    """Make signals end the command as Ctrl-C does, so that the terminal is restored and the last line is written."""
 
     def end(number: int, frame: FrameType | None) -> None:
         _received.append(signal.Signals(number))
@@ -77,7 +77,7 @@ def waiting_process(error: Exception) -> Any:
 
 
 def error_text(error: Exception) -> str:
-    """Return the message of an error for people."""
+    """Return an error's message for people."""
     if (process := waiting_process(error)) is not None:  # the error's own advice is for Python code
         keys = ", ".join([repr(effect.key) for effect in process.effects])
         return ": ".join([f"the run waits in {process.state} for {keys}", *getattr(error, "__notes__", ())])
@@ -109,7 +109,7 @@ def _line_of_user(error: BaseException) -> str:
 
 
 def in_options(message: str) -> str:
-    """Replace the library's argument names in a message with the options of the command."""
+    """Replace the library's argument names in a message with the command's options."""
     for theirs, ours in _WORDS.items():
         message = message.replace(theirs, ours)
     return message
@@ -119,7 +119,7 @@ def option(option: str, take: Callable[..., T], *words: Any) -> T:
     """Return an option's values as converted by ``take``.
 
     Raises:
-        ConfigError: If a named object does not exist.  The message names the option.
+        ConfigError: If a named object does not exist; the message names the option.
         typer.BadParameter: If the values are invalid.
     """
     try:

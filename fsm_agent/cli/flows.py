@@ -103,7 +103,7 @@ def run(
                 return kept.run(kept.prepare(value, run_id=run_id, deps=given), sink)
 
             def of_state(effect: Any) -> str:
-                """Show the question of a state, and return the command that answers it."""
+                """Show a state's question, and return the command that answers it."""
                 if not isinstance(effect, AwaitAnswer):
                     return ""
                 screen.tell(f"{effect.key} asks: {one_line(str(effect.shown))}")
@@ -144,7 +144,7 @@ def answer(
 def _kept(flow: Flow[Any], store: str | None, *, must_exist: bool = True) -> Iterator[tuple[Flow[Any], str]]:
     """Yield the flow with its store, and the option that names the store, with a leading space.
 
-    For a store that code creates, the option is "", because every command finds the store through the flow.
+    If code creates the store, the option is "", because every command finds the store through the flow.
     """
     if store is None and isinstance(flow.store, str | PathLike):
         store = os.fspath(flow.store)
@@ -156,7 +156,7 @@ def _kept(flow: Flow[Any], store: str | None, *, must_exist: bool = True) -> Ite
 
 
 def load_flows(named: str) -> dict[str, Flow[Any]]:
-    """Return the flows in ``module``, or the flow ``module:name``, by ``module:name``.
+    """Return the flows in ``module``, or only the flow ``module:name``, keyed by ``module:name``.
 
     An orchestrator counts as its flow.
     """
@@ -174,7 +174,7 @@ def load_flows(named: str) -> dict[str, Flow[Any]]:
 
 
 def _one(named: str) -> tuple[Flow[Any], str]:
-    """Return a flow and its place in the code."""
+    """Return a flow and its name in the code."""
     flows = option("flow", load_flows, named)
     if len(flows) > 1:
         names = ", ".join([flow.name for flow in flows.values()])
@@ -202,7 +202,7 @@ def _waits(work: LiveState[Any, Any]) -> str:
 def _answers(
     flow: Flow[Any], run: str, state: str | None, value: str | None, again: str, screen: Screen
 ) -> Mapping[str, Outcome]:
-    """Return the answer to a question or an early answer to a state, from JSON or a form."""
+    """Return the answer to a question, or an early answer for a state, from JSON or a form."""
     early = None if state is None else flow.early.get(state)
     if early is not None and value is not None:
         return flow._outcomes(run, {early: early.answer_types.load(value)}, flow._definition({}))
@@ -232,8 +232,8 @@ def data_of(flow: Flow[Any], text: str, argument: str) -> Any:
     """Return the data of a flow from JSON.
 
     Raises:
-        typer.BadParameter: If the data is invalid.  The message has the invalid fields, their values, the expected
-            types and all field names.
+        typer.BadParameter: If the data are invalid.  The message contains the invalid fields, their values, the
+            expected types and all field names.
     """
     try:
         return flow.adapter.validate_json(text)

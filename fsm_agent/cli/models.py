@@ -1,4 +1,4 @@
-"""The commands ``fsm-agent models`` and ``fsm-agent providers``: what ``--model`` may name."""
+"""The commands ``fsm-agent models`` and ``fsm-agent providers``, which show what ``--model`` may name."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def providers(as_json: Json = False) -> None:
 
 
 def _row(entry: Provider) -> dict[str, Any]:
-    """Return a provider as plain values.  Environment variables are shown only as set or not set."""
+    """Return a provider as plain values.  Of an environment variable, only whether it is set is shown."""
     other = None if entry.is_wire_fixed else entry.other_wire
     return {
         "name": entry.name,

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the objects that they name: stores, clients, functions, agents, settings."""
+"""Options that several commands share, and the objects that they name, such as stores, clients and agents."""
 
 from __future__ import annotations
 
@@ -80,26 +80,26 @@ Create = Annotated[bool, typer.Option("--create", help="Make a missing store.")]
 
 
 def seconds_of(span: str) -> float:
-    """Return the seconds in a time span such as ``30d``."""
+    """Return how many seconds there are in a time span such as ``30d``."""
     if (found := _SPAN.fullmatch(span)) is None:
         raise typer.BadParameter(f"expected a span of time such as 90s, 15m, 12h, 30d or 8w, got {span!r}")
     return float(found[1]) * _SECONDS[found[2]]
 
 
 def span(help: str) -> Any:
-    """Return an option for a time span, which a command gets in seconds."""
+    """Return an option for a time span, which the command gets in seconds."""
     return typer.Option(parser=seconds_of, metavar="SPAN", help=help)
 
 
 @contextmanager
 def open_store(store: str, *, must_exist: bool = True, makes: str = "", read_only: bool = False) -> Iterator[Runs]:
-    """Yield the runs of a store, and close it afterwards.
+    """Yield the runs in a store, and close the store afterwards.
 
     Args:
         store: A path, a Postgres URL, or the ``module:name`` of a `Store`, a `Runs`, or a function that returns one of
             these.
         must_exist: Whether to refuse to create a missing store.
-        makes: The option that makes the command create a missing store.
+        makes: The option with which the command would create a missing store.
         read_only: Whether to open the store for reading only, unless code creates it.
     """
     is_there = "://" in store or Path(store).exists()
@@ -119,22 +119,22 @@ def open_store(store: str, *, must_exist: bool = True, makes: str = "", read_onl
 
 
 def open_if_named(store: str | None) -> AbstractContextManager[Runs | None]:
-    """Return a context manager for the runs of a store, or for None without a store.  A missing store is created."""
+    """Return a context manager for the runs in a store, created if missing, or for None if no store is named."""
     return nullcontext() if store is None else open_store(store, must_exist=False)
 
 
 def without_store(option: str) -> typer.BadParameter:
-    """Return the error of an option that needs a store."""
+    """Return the error for an option that needs a store."""
     return typer.BadParameter("expected the store of the run, got none; pass --store runs.db", param_hint=option)
 
 
 def store_option(store: str) -> str:
-    """Return the option that names a store, without a password, to show in a command."""
+    """Return the option that names a store, to show in a command, without a password."""
     return f"--store {shlex.quote(shown_store(store))}"
 
 
 def shown_store(store: str) -> str:
-    """Return the path or URL of a store, without a password in the user part or the query."""
+    """Return a store's path or URL without the password, whether that is in the user part or in the query."""
     scheme, colon, rest = store.partition("://")
     if not colon:
         return store
@@ -161,7 +161,7 @@ def load_callable(named: str) -> Any:
 
 
 def load_deps(named: str | None, drives: Iterable[Runnable] = ()) -> Any:
-    """Return the deps ``module:name``, which are a value or a function of (agent, extra, user), or None."""
+    """Return the deps ``module:name``, which are a value or a function that takes ``(agent, extra, user)``, or None."""
 
     def checked() -> Any:
         deps = None if named is None else load_object(named, "deps")
@@ -174,7 +174,7 @@ def load_deps(named: str | None, drives: Iterable[Runnable] = ()) -> Any:
 
 
 def deps_option(named: str | None) -> str:
-    """Return the option that names the deps, with a leading space, to show in a command, or "" without deps."""
+    """Return the option that names the deps, to show in a command, with a leading space, or "" if there are no deps."""
     return "" if named is None else f" --deps {shlex.quote(named)}"
 
 
@@ -215,7 +215,7 @@ def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
 
 @contextmanager
 def modules_here(*folders: Path) -> Iterator[None]:
-    """Inside the block, find modules in the working directory and in ``folders`` before installed ones."""
+    """Inside the ``with`` block, find modules in the working directory and in ``folders`` before installed ones."""
     here = [str(folder) for folder in (Path.cwd(), *folders)]
     sys.path[:0] = here
     try:
@@ -229,8 +229,8 @@ def modules_here(*folders: Path) -> Iterator[None]:
 def code_of(functions: Many, prompt: str | None, *, trusted: bool = True) -> tuple[list[Function], Prompt | None]:
     """Return the functions and the prompt that the options name.
 
-    A user who names a function has chosen it, so only functions that require approval need a confirmation.  If the
-    model may call the wrong function, every call needs one.
+    A user who names a function has chosen it, so only functions that require approval need to be confirmed, unless the
+    model may call the wrong function: then every call must be confirmed.
     """
     named = [option("--function", lambda name: Function.of(load_callable(name)), name) for name in functions or ()]
     chosen = None if prompt is None else option("--prompt", named_prompt, prompt)
@@ -244,7 +244,7 @@ def code_of(functions: Many, prompt: str | None, *, trusted: bool = True) -> tup
 def code_for(
     model: str, base_url: str | None, functions: Many, prompt: str | None, screen: Screen, *, approve: bool = False
 ) -> tuple[list[Function], Prompt | None]:
-    """Return the functions and the prompt for a model.  Warn if the model may call the wrong function."""
+    """Return the functions and the prompt for a model, and warn if the model may call the wrong function."""
     is_guess = guesses(model, base_url)
     named, chosen = code_of(functions, prompt, trusted=approve or not is_guess)
     if is_guess and (named or (chosen is not None and chosen.offers)):
@@ -262,7 +262,7 @@ def is_embedded(model: str, base_url: str | None) -> bool:
 
 
 def guesses(model: str, base_url: str | None) -> bool:
-    """Return whether the client chooses functions and their arguments for the model, and may choose wrongly."""
+    """Return whether the client chooses functions and arguments on the model's behalf, and so may choose wrongly."""
     if not is_embedded(model, base_url):
         return False
     from fsm_agent.clients.local.model import SMOLLM2, find_model
@@ -277,7 +277,7 @@ def guesses(model: str, base_url: str | None) -> bool:
 def connected(model: str, base_url: str | None, screen: Screen) -> Iterator[tuple[HttpClient, str]]:
     """Yield a client and the name of its model.
 
-    A missing key or address is reported now, before a run is added to the store.
+    A missing key or address is reported at this point, before a run is added to the store.
     """
     with client_for(model, base_url=base_url) as client:
         embedded = is_embedded(model, base_url)
@@ -288,7 +288,7 @@ def connected(model: str, base_url: str | None, screen: Screen) -> Iterator[tupl
 
 
 def _start_embedded(path: str, screen: Screen) -> str:
-    """Start the embedded model's server, and fetch the model if needed.  Return the model's name."""
+    """Start the embedded model's server, fetching the model if needed, and return the model's name."""
     from fsm_agent.clients.local.model import SMOLLM2
     from fsm_agent.clients.local.server import local_server
 
@@ -302,20 +302,20 @@ def _start_embedded(path: str, screen: Screen) -> str:
 
 
 def check_client(client: Any) -> None:
-    """Check the key and the address of a client, if it needs them."""
+    """Check that a client has the key and the address that it needs."""
     if (check := getattr(client, "check_available", None)) is not None:
         check()
 
 
 def settings_of(model: str, base_url: str | None, options: Many, **defaults: str) -> tuple[Settings, Limits]:
-    """Return the settings and limits of ``--set``, with defaults for the embedded model and the command."""
+    """Return the settings and limits from ``--set``, with defaults for the embedded model and the command."""
     if is_embedded(model, base_url):
         defaults |= EMBEDDED_SETTINGS
     return option("--set", settings_and_limits, {**defaults, **option("--set", pairs, options or ())})
 
 
 def settings_and_limits(options: Mapping[str, str]) -> tuple[Settings, Limits]:
-    """Return settings and limits from options.  Each value is read as JSON if possible, otherwise as text."""
+    """Return settings and limits from options.  Each value is read as JSON if it is valid JSON, otherwise as text."""
     of_settings, of_limits = (set(field_names(kind)) for kind in (Settings, Limits))
     if unknown := sorted(options.keys() - of_settings - of_limits):
         known = sorted(of_settings | of_limits)
@@ -367,8 +367,8 @@ def written_task(task: str | None, *, is_needed: bool) -> str | None:
     """Return the piped input followed by the task, as in ``cat report.txt | fsm-agent ask "Sum it up."``.
 
     Args:
-        task: The task.  '-' means the piped input alone, and so does None if a task is needed.
-        is_needed: Whether the command needs a task.  It does not need one if there is a prompt.
+        task: The task.  '-' stands for the piped input alone, as does None if a task is needed.
+        is_needed: Whether the command needs a task, which it does not if there is a prompt.
     """
     if task is None and not is_needed:
         return None
@@ -384,7 +384,7 @@ def written_task(task: str | None, *, is_needed: bool) -> str | None:
 
 
 def user_or(by: str | None) -> str:
-    """Return ``by``.  If it is None, return the name of the current user, or "" if the name is unknown."""
+    """Return ``by`` or, if it is None, the current user's name, or "" if that is unknown."""
     if by is not None:
         return by
     with suppress(OSError, KeyError, ImportError):

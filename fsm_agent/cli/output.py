@@ -1,4 +1,4 @@
-"""The output of commands: running calls, errors as messages and exit codes, and `TerminalHook` for any agent."""
+"""What commands output: running calls, errors as messages and exit codes, and `TerminalHook` for any agent."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DEBUG = typer.main.get_command(_alone).params
 
 
 class Command(TyperCommand):
-    """A command with the option ``--debug``, whose errors become messages and exit codes."""
+    """A command that has the option ``--debug`` and turns its errors into messages and exit codes."""
 
     def __init__(self, name: str | None, *, params: Any = None, **attributes: Any) -> None:
         super().__init__(name, params=[*(params or ()), *_DEBUG], **attributes)
@@ -52,7 +52,7 @@ class Command(TyperCommand):
 
 @contextmanager
 def _reporting(debug: bool) -> Iterator[None]:
-    """Turn every exception into an exit code, and write errors to stderr.
+    """Turn every exception into an exit code, and write error messages to stderr.
 
     Raises:
         typer.Exit: If something went wrong.
@@ -81,7 +81,7 @@ def _reporting(debug: bool) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """What a person is told to do about a call or a flow that waits or was interrupted."""
+    """What to tell a person to do about a call or a flow that waits or was interrupted."""
 
     command: str = ""  # answers a question, if its key and the answer follow; "" without a store
     again: str = ""  # the command that continues the run; "" without a store
@@ -99,14 +99,15 @@ def drive_and_show(
 ) -> None:
     """Run a call or a flow, and show its output.
 
-    A terminal shows the text of a call as it arrives, other outputs once it is final.
+    On a terminal, a call's text is shown as it arrives; other outputs show it once it is final.
 
     Args:
-        drive: Runs it, and passes its events to a sink.
+        drive: A function that runs the call or flow, and passes its events to a sink.
         screen: The output.
-        advice: What to do if it waits or is interrupted.
-        model: The model's name for the last JSON line of a call.
-        shown: Returns the text to show for the result, once it is final.  The default is the text of a call.
+        advice: What to do if the call or flow waits or is interrupted.
+        model: The model's name, for the last JSON line about a call.
+        shown: A function that returns the text to show for the result, once it is final.  The default is the text of a
+            call.
     """
     output = LiveOutput(screen, is_final=screen.as_json or shown is not None)
     try:
@@ -134,9 +135,9 @@ def drive_and_show(
 
 
 def tell_waits(error: Any, screen: Screen, advice: Advice, **fields: Any) -> None:
-    """Show what a suspended call or flow waits for, and add to its error how to answer.
+    """Show what a suspended call or flow waits for, and add a note on how to answer to its error.
 
-    ``fields`` are more fields of the last JSON line.
+    ``fields`` are further fields for the last JSON line.
     """
     screen.pause()
     process, commands = errors.waiting_process(error), dict[str, str]()
@@ -165,11 +166,11 @@ def tell_waits(error: Any, screen: Screen, advice: Advice, **fields: Any) -> Non
 
 
 class LiveOutput:
-    """Shows the events of a call on a screen, and its text as it arrives.
+    """Shows a call's events on a screen, and its text as it arrives.
 
     Args:
         screen: The output.
-        is_final: Whether to write text only when it is final, even on a terminal.
+        is_final: Whether to write the text only once it is final, even on a terminal.
     """
 
     def __init__(self, screen: Screen, *, is_final: bool = False) -> None:
@@ -195,7 +196,7 @@ class LiveOutput:
 
 
 def overview(result: Any) -> Iterator[str]:
-    """Yield short lines about a call or a flow that has ended: a call's rounds and functions, then tokens and cost."""
+    """Yield short lines about a call or flow that has ended: a call's rounds and functions, then tokens and cost."""
     usage = result.usage
     if isinstance(result, CallResult):
         calls = Counter([call.name for call in result.function_calls])
@@ -215,7 +216,7 @@ def overview(result: Any) -> Iterator[str]:
 
 
 def _answer(result: Any) -> str | None:
-    """Return the text of a call, or the data of a flow as ASCII JSON; None if it ended without an answer."""
+    """Return a call's text, or a flow's data as ASCII JSON, or None if there is no answer."""
     if isinstance(result, CallResult):
         return result.text or "" if result.state is State.COMPLETED else None
     return None if result.ending.is_failure else json.dumps(result.to_dict()["data"], indent=2)
@@ -228,8 +229,8 @@ def _tokens(usage: Usage) -> str:
 class TerminalHook:
     """A hook that prints what ``fsm-agent ask`` prints: the answer on stdout, and steps and functions on stderr.
 
-    Lines about a nested agent begin with the agent's path.  At the end, the hook writes an overview to stderr: rounds,
-    functions, tokens and cost.  Its own errors are logged and never raised.
+    Lines about a nested agent begin with the agent's path.  At the end, the hook writes an overview of rounds,
+    functions, tokens and cost to stderr.  The hook's own errors are logged and never raised.
 
     Args:
         quiet: Show only the answer.
@@ -252,12 +253,12 @@ class TerminalHook:
         return _ShownCall(self, where)
 
     def on_event(self, event: events.Event) -> None:
-        """Show an event without a known call, such as an event from a sink."""
+        """Show an event whose call is not known, such as an event from a sink."""
         self._unknown.on_event(event)
 
 
 class _ShownCall:
-    """The hook for one call.  If several calls run, each line names its call."""
+    """The hook for one call.  If several calls are running, each line names its call."""
 
     def __init__(self, hook: TerminalHook, where: events.Where) -> None:
         self._hook = hook

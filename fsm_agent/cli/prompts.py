@@ -1,4 +1,4 @@
-"""The commands ``fsm-agent prompts …``: check all prompts in files and packages, and show one."""
+"""The commands ``fsm-agent prompts …``, which check all prompts in files and packages, and show one."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _mapping(named: str) -> Mapping[str, Any]:
 
 
 def _describe_prompt(prompt: Prompt, file: Path | None) -> dict[str, Any]:
-    """Return the facts about a prompt as plain values, without defaults."""
+    """Describe a prompt in plain values, leaving out defaults."""
     row: dict[str, Any] = {
         "output": _named(prompt.output),
         "parser": prompt.parser and (getattr(prompt.parser, "label", None) or _named(prompt.parser)),
@@ -125,7 +125,7 @@ def _named(item: Any) -> str:
 
 
 def _format_signature(prompt: Prompt) -> str:
-    """Return a prompt's signature as in Python."""
+    """Return a prompt's signature in Python's notation."""
     return f"{prompt.path}({', '.join(sorted(prompt.variables))}) -> {_named(prompt.output)}"
 
 

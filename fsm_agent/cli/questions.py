@@ -1,4 +1,4 @@
-"""Questions to the person at a terminal: approvals, and forms of open questions."""
+"""Asks the person at a terminal for approvals, and for answers to open questions, with forms."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class Approver:
 
 
 def question_of(run: Run, named: str | None, screen: Screen) -> Question:
-    """Return the open question with this key, or of this state of a flow.
+    """Return the open question that has this key or is asked by this state of a flow.
 
-    Without a name, return the only question, or let a person choose.
+    If no name is given, return the only question, or let a person choose.
     """
     asked = {question.key: question for question in run.waits}
     if named is None and len(asked) > 1 and is_at_terminal():
@@ -75,7 +75,7 @@ def fill_in(question: Question, screen: Screen, *, only: str = "") -> Outcome:
     Args:
         question: The question.
         screen: The terminal.
-        only: The only kind of outcome that is accepted.  By default, the person chooses.
+        only: The only kind of outcome that is accepted.  By default, the person chooses the kind.
     """
     form = question_form(question)
     screen.tell(question_line(question), "bold")
@@ -110,12 +110,12 @@ def how_to_answer(question: Question) -> str:
 
 
 def _word(kind: str) -> str:
-    """Return what a person types for a kind of answer: the option of ``runs answer``, without dashes."""
+    """Return what a person types for a kind of answer, which is the option of ``runs answer`` without dashes."""
     return OPTIONS[kind].split(" ")[0].removeprefix("--")
 
 
 def _choose(screen: Screen, what: str, words: Sequence[str]) -> str:
-    """Let a person choose one of the words, and accept abbreviations.  A single word is returned without asking."""
+    """Let a person choose one of the words, or abbreviate it.  A single word is returned without asking."""
     if len(words) == 1:
         return words[0]
     while True:

@@ -1,4 +1,4 @@
-"""Runs on a terminal: as tables, and as a picture with a lane for each state."""
+"""Shows runs on a terminal, as tables and as a picture with a lane for each state."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ _STYLES_OF_WORDS = {"end": "green", "failure": "red", "a person": "yellow"}  # i
 
 
 class TextTable:
-    """Rows of untrusted text as a table, or as paragraphs if the terminal is too narrow.
+    """Shows rows of untrusted text as a table, or as paragraphs if the terminal is too narrow.
 
-    The widest column is folded.  Words in other columns are never broken, so that names can be copied.
+    The widest column is folded, but words in other columns are never broken, so that names can be copied.
 
     Args:
         headers: The column headers.
@@ -121,7 +121,7 @@ def counts_table(counts: Sequence[RunCount]) -> RenderableType:
 
 
 def _counted(counts: Sequence[RunCount]) -> Iterator[str]:
-    """Yield the cells of a row: the numbers of all, failed, asking and stuck runs, and the age of the oldest."""
+    """Yield a row's cells: the numbers of all, failed, asking and stuck runs, and the age of the oldest run."""
     for found in (
         counts,
         [count for count in counts if count.is_failed],
@@ -171,12 +171,12 @@ def rest_of(run: Run) -> str:
 
 
 def _until(question: Question) -> str:
-    """Return the deadline of a question, as the end of a sentence."""
+    """Return a question's deadline in words that end a sentence."""
     return "" if question.until_s is None else f" until {format_moment(question.until_s)}"
 
 
 def about_question(question: Question, *, whole: bool = False) -> str:
-    """Return the subject of a question: a function call in Python's notation, or a text."""
+    """Return what a question is about: a function call in Python's notation, or a text."""
     about = about_of(question)
     if isinstance(about.get("function"), str) and isinstance(about.get("arguments"), str):
         call = FunctionCall(name=about["function"], arguments_json=about["arguments"])
@@ -221,15 +221,15 @@ def question_line(question: Question) -> str:
 
 
 def option_for(question: Question, kind: str) -> str:
-    """Return the option of ``runs answer`` for a kind of answer, with the types for a question from a flow."""
+    """Return the option of ``runs answer`` for a kind of answer, with the types that a question from a flow accepts."""
     types = question.types if kind == "returned" else ()
     return f"--result 'JSON of {' | '.join(types)}'" if types else OPTIONS.get(kind, kind)
 
 
 class RunPicture:
-    """The entries of a run, one per line, next to its path through the states.
+    """Shows a run's entries, one per line, next to the run's path through the states.
 
-    Below a refused reply is the message that the model received.
+    The message that the model received about a refused reply is shown below that reply.
     """
 
     def __init__(self, reading: RunHistory) -> None:
@@ -243,7 +243,7 @@ class RunPicture:
 
 
 def _run_lines(reading: RunHistory, width: int) -> list[Text]:
-    """Return the lines of a run for a terminal with ``width`` columns."""
+    """Return the lines that show a run on a terminal with ``width`` columns."""
     lanes = _Lanes(reading)
     began_s = next((entry.at_s for entry in reading.entries if entry.at_s), 0.0)
     cells = [
@@ -279,20 +279,20 @@ def _run_lines(reading: RunHistory, width: int) -> list[Text]:
 
 
 def _key(key: str) -> str:
-    """Shorten a key.  Its end stays, because it says more than the beginning."""
+    """Shorten a key at its beginning, because the end says more."""
     text = one_line(key)
     return text if len(text) <= _KEY else f"…{text[1 - _KEY :]}"
 
 
 def _triggers(entry: HistoryEntry) -> str:
-    """Return the triggers of an entry, without the beginnings of nested processes."""
+    """Return an entry's triggers, except those that begin nested processes."""
     if entry.kind == RETRIED:
         return RETRIED
     return " ".join([trigger for path, trigger in entry.line.steps if not (path and trigger == "begun")])
 
 
 def _context_text(use: ContextUse | None) -> str:
-    """Return the size of a request's context, how much was left out, and whether the context starts over."""
+    """Describe the size of a request's context, how much was left out of it, and whether it was started afresh."""
     if use is None:
         return ""
     tokens = use.reported if use.estimated is None else use.estimated
@@ -305,7 +305,7 @@ def _context_text(use: ContextUse | None) -> str:
 
 
 def _about(entry: HistoryEntry) -> str:
-    """Return the description of an entry: its outcome, and what it began."""
+    """Describe an entry: its outcome, and what it began."""
     if (step := entry.undoes_to) is not None:
         return f"continues from step {step}"
     begun = ", ".join([f"{one.path} ({one.name})" for one in entry.line.begun if one.name])
@@ -313,7 +313,7 @@ def _about(entry: HistoryEntry) -> str:
 
 
 def why_of(entry: HistoryEntry) -> str:
-    """Return one line with the reason why the call failed, or the message to the model about a refused reply."""
+    """Return, in one line, why the call failed, or what the model was told about a refused reply."""
     is_end = any(move.path == entry.path and move.step.to == State.FAILED for move in entry.moves)
     if not entry.why or (is_end and entry.why in _outcome_text(entry)):
         return ""
@@ -346,7 +346,7 @@ def _outcome_text(entry: HistoryEntry) -> str:
 
 
 class _Lanes:
-    """A lane for each state of a run, in the order of a call's lifecycle or of a flow's path."""
+    """The lanes for a run's states, in the order of a call's lifecycle or of a flow's path."""
 
     def __init__(self, reading: RunHistory) -> None:
         moves, table = reading.process.moves, reading.table()
@@ -367,7 +367,7 @@ class _Lanes:
         ]
 
     def line(self, entry: HistoryEntry) -> Text:
-        """Return the beginning of an entry's line, from the lane of its source to the lane of its target."""
+        """Return the beginning of an entry's line, which leads from the lane of its source to that of its target."""
         own = [move.step for move in entry.moves if not move.path]
         source, to = (own[0].source, own[-1].to) if own else (self._now, self._now)
         self._now = to
@@ -394,7 +394,7 @@ def _age(since_s: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Format a duration with at most two units.  A negative one, from a clock that was set back, becomes "?"."""
+    """Format a duration with at most two units.  A negative one, from a clock that was set back, is shown as "?"."""
     if not 0 <= seconds < 1e12:
         return "?"
     return f"{seconds:.1f} s" if seconds < 1 else format_duration(seconds, with_days=True)  # a column of one unit

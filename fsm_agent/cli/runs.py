@@ -1,6 +1,6 @@
 """The commands ``fsm-agent runs …``.
 
-Only `replay`, `resume` and some forks need an agent's code.  The others read journals and post signals.
+Only `replay`, `resume` and some forks need an agent's code; the other commands just read journals and post signals.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def replay(
 
 
 def _code_of(runs: Runs, run: str, agents: str) -> tuple[ProcessFactory, Header]:
-    """Return the header of a run, and a factory that makes its process from the module's code."""
+    """Return a run's header, and a factory that makes the run's process from the module's code."""
     found, prompts = option("--agents", options.load_runnables, agents)
     header = header_of(runs.store.load(run, after=None).header)
     by_name = {agent.name: agent for agent in found}
@@ -158,7 +158,7 @@ def _step(text: str) -> int | str:
 
 
 def _tell_past(screen: Screen, process: Any, *, as_json: bool) -> None:
-    """Show a process as it was: its state, what it waited for, and the data of a flow."""
+    """Show a process as it was, with its state, what it waited for and, for a flow, the data."""
     waits = [effect.key for effect in process.effects]
     report = {"run": process.journal.run, "step": process.journal.n, "state": str(process.state), "waits_for": waits}
     data = process.flow.data_json(process.data) if hasattr(process, "flow") else None
@@ -395,7 +395,7 @@ def requeue(store: StoreOption, names: RunNames, by: options.By = None) -> None:
 
 
 def _each(store: str, names: Sequence[str], act: Callable[[Runs, str], str]) -> None:
-    """Apply ``act`` to each run and report it.  Continue after a run that is refused."""
+    """Apply ``act`` to each run and report the result, continuing after a run that is refused."""
     refused = 0
     with open_store(store) as runs, Screen() as screen:
         for name in names:

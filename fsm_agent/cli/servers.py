@@ -1,4 +1,4 @@
-"""The commands ``fsm-agent serve``, ``inspect`` and ``mcp serve``: servers for people and programs."""
+"""The commands ``fsm-agent serve``, ``inspect`` and ``mcp serve``, which start servers for people and programs."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def serve(
 
 
 def _token() -> str | None:
-    """Return the token from the environment, or None.  With it, pages stay open when the server restarts."""
+    """Return the token from the environment, with which pages stay open when the server restarts, or None."""
     token = os.environ.get(TOKEN)
     if token and not re.fullmatch(r"[A-Za-z0-9_-]{20,200}", token):
         raise ConfigError(

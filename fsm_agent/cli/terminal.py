@@ -1,7 +1,7 @@
-"""The output of the command on a terminal.
+"""What the command outputs on a terminal.
 
-Answers go to stdout.  Remarks and the live status line go to stderr.  Text from models, functions and files is
-untrusted: it is never interpreted as markup, and its control characters are removed.
+Answers go to stdout, while remarks and the live status line go to stderr.  Text from models, functions and files is
+untrusted, so it is never interpreted as markup, and its control characters are removed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def shown_call(call: FunctionCall) -> str:
 def whole_call(call: FunctionCall) -> str:
     """Return a function call in Python's notation, with all of its arguments, as plain text.
 
-    Arguments that are not a JSON object stay as the model wrote them.
+    Arguments that are not a JSON object are shown as the model wrote them.
     """
     try:
         arguments = [f"{key if key.isidentifier() else repr(key)}={value!r}" for key, value in call.arguments.items()]
@@ -75,20 +75,20 @@ def whole_call(call: FunctionCall) -> str:
 
 
 def shown_function(event: events.FunctionStarted | events.FunctionEnded) -> str:
-    """Return an event of a function call as text."""
+    """Return an event about a function call as text."""
     if isinstance(event, events.FunctionStarted):
         return shown_call(FunctionCall(name=event.name, arguments_json=event.arguments_json))
     return f"{event.name} {'raised' if event.is_error else '→'} {one_line(event.text)}"
 
 
 def shown_step(step: events.Stepped) -> str:
-    """Return a step as its states and its reason."""
+    """Return a step as text, with its states and its reason."""
     why = f": {one_line(step.detail)}" if step.detail else ""
     return f"{step.source} → {step.to} ({step.trigger}{why})"
 
 
 class StatusLine:
-    """The progress of the calls that one command makes."""
+    """The status line, which shows the progress of the calls that a command makes."""
 
     def __init__(self) -> None:
         self._began_s = time.monotonic()
@@ -116,13 +116,13 @@ class StatusLine:
 
 
 class Screen:
-    """The output of a command: an answer on stdout, and remarks and a live line on stderr, or lines of JSON on stdout.
+    """What a command outputs: an answer on stdout, with remarks and a live line on stderr, or lines of JSON on stdout.
 
-    Other output moves the live line down.  Inside a ``with`` block, the output of functions and modules goes to stderr.
+    Other output moves the live line down.  Inside a ``with`` block, what functions and modules print goes to stderr.
 
     Args:
         quiet: Write only results and errors.
-        as_json: Write each event as a line of JSON.  The last one has the type ``result``, ``suspended`` or
+        as_json: Write each event as a line of JSON.  The last line has the type ``result``, ``suspended`` or
             ``failure``.
         log_format: The format of the library's warnings.
     """
@@ -176,7 +176,7 @@ class Screen:
                 self._live = None
 
     def resume(self) -> None:
-        """Restore the live line, if there is one and no other line is in progress."""
+        """Restore the live line if there is one and no other line is unfinished."""
         with self._lock, _defer_interrupts():
             is_taken = self._is_asking or (self._is_inside_line and self.out.is_terminal)
             if self._live is not None or self.quiet or is_taken or not self.err.is_terminal:
@@ -198,7 +198,7 @@ class Screen:
 
     @contextmanager
     def _paused(self) -> Iterator[None]:
-        """Hide the live line inside the block."""
+        """Hide the live line inside the ``with`` block."""
         with self._lock:
             was_live = self._live is not None
             self.pause()
@@ -234,16 +234,16 @@ class Screen:
             self.write(f"{text}\n", style)
 
     def prose(self, text: str, style: str = "", *, indent: int = 0) -> None:
-        """Write lines to stdout, wrapped on a terminal.  A line with a command is not wrapped."""
+        """Write lines to stdout, wrapping them on a terminal, except lines with a command."""
         with self._paused():
             self.end_line()
             _print(self.out, Text(plain(text), style), indent)
 
     def ask(self, question: str) -> str:
-        """Return the line that the person at the terminal types.  Can be called from any thread.
+        """Return the line that the person at the terminal types.  This may be called from any thread.
 
         The line is not read through `sys.stdin`, because a thread that waits there makes the interpreter abort after
-        Ctrl-C.  Text typed before the question is discarded.
+        Ctrl-C.  Text that was typed before the question is discarded.
 
         Raises:
             typer.Abort: If the person ends the input with Ctrl-D.
@@ -269,7 +269,7 @@ class Screen:
             self.err.file.write("\n")
 
     def show(self, picture: RenderableType) -> None:
-        """Write a table or picture to stdout.  Its texts must already be plain.  They are wrapped only on terminals."""
+        """Write a table or picture to stdout.  Its texts must be plain already, and are wrapped only on terminals."""
         with self._paused():
             self.end_line()
             (self.out if self.out.is_terminal else _console(self.out.file, UNBROKEN)).print(picture, crop=False)
@@ -285,9 +285,9 @@ class Screen:
             _print(self.err, Text(plain(text), style))
 
     def take(self, event: events.Event, where: events.Where | None = None) -> None:
-        """Update the progress from an event, and write it.  Lines about a nested call begin with the call's path.
+        """Update the progress from an event and write the event, after the call's path if the call is nested.
 
-        On a terminal, where the live line shows the state, only steps that went wrong are written.
+        On a terminal, only steps that went wrong are written, because the live line shows the state.
 
         Args:
             event: The event.
@@ -312,7 +312,7 @@ class Screen:
         self.resume()
 
     def end(self, kind: str, **fields: Any) -> None:
-        """Remove the live line, and with ``as_json``, write the last line: ``result``, ``suspended`` or ``failure``."""
+        """Remove the live line and, with ``as_json``, write the last line: ``result``, ``suspended`` or ``failure``."""
         self.pause()
         if self.as_json:
             self._write_json(masked_data({"type": kind, **fields}, EXACT))
@@ -345,7 +345,7 @@ class _Warnings(logging.Handler):
 
 @contextmanager
 def _defer_interrupts() -> Iterator[None]:
-    """Defer Ctrl-C to the end of the block, because a partly drawn live line could not be removed."""
+    """Defer Ctrl-C until the end of the block, because a partly drawn live line could not be removed."""
     is_ours = threading.current_thread() is threading.main_thread()  # other threads are never interrupted
     if not is_ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -394,7 +394,7 @@ def error_line(text: Any) -> None:
 
 
 def _print(console: Console, text: Text, indent: int = 0) -> None:
-    """Print lines.  On a terminal, they are wrapped, but a line with a command stays whole, to be copied.
+    """Print lines, wrapped on a terminal, except that a line with a command stays whole so that it can be copied.
 
     On a terminal, Ctrl-C is deferred, because rich would repeat the output of an interrupted print.
     """
@@ -412,7 +412,7 @@ def discard_output() -> None:
 
 
 class _Console(Console):
-    """A console that raises when its reader is gone.  Rich itself would exit with status 1."""
+    """A console that raises when its reader is gone, whereas Rich itself would exit with status 1."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError

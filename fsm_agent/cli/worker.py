@@ -92,7 +92,7 @@ def worker(
 
 @contextmanager
 def _probed(crew: Worker, host: str, port: int | None, screen: Screen) -> Iterator[None]:
-    """If a port is given, answer health probes inside the block."""
+    """If a port is given, answer health probes inside the ``with`` block."""
     if port is None:
         yield
         return
