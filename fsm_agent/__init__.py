@@ -1,8 +1,8 @@
 """One agent call is one explicit finite-state machine.
 
-Importing this package loads none of its subpackages, reads no environment variables and touches no files.  A name is
-loaded from its subpackage on first use.  This keeps imports such as `import fsm_agent.messages` cheap and the command
-line fast.
+Importing this package loads none of its subpackages, reads no environment variables and touches no files.  Each name is
+loaded from its subpackage when it is first used, which keeps imports such as `import fsm_agent.messages` cheap and the
+command line fast.
 """
 
 from threading import RLock

@@ -89,7 +89,7 @@ class UsageError(FsmAgentError, ValueError):
 
 
 class PromptError(UsageError):
-    """A prompt cannot be rendered, or contradicts itself.
+    """A prompt cannot be rendered or contradicts itself.
 
     Examples:
         >>> try:
@@ -101,7 +101,7 @@ class PromptError(UsageError):
 
 
 class PromptChanged(UsageError):
-    """The prompt of a call has changed since the call was made, and ``on_change`` is ``"error"``.
+    """A call's prompt has changed since the call was made, and ``on_change`` is ``"error"``.
 
     Examples:
         >>> from fsm_agent.call import restore, snapshot
@@ -128,10 +128,10 @@ class ConfigError(UsageError):
 
 
 class OutcomeError(UsageError):
-    """The call does not wait for this outcome.  The call is unchanged.
+    """The call does not wait for this outcome, and stays unchanged.
 
     Attributes:
-        problem: The problem with an answer, for the person who gave it, or "" if unknown.
+        problem: What is wrong with an answer, for the person who gave it, or "" if that is unknown.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")
@@ -146,7 +146,7 @@ class OutcomeError(UsageError):
 
 
 class IllegalTrigger(UsageError):
-    """No row of the table takes this trigger in this state.  The call is unchanged.
+    """No row of the table takes this trigger in this state, so the call stays unchanged.
 
     Examples:
         >>> from fsm_agent.call import Cancelled
@@ -188,7 +188,7 @@ class JournalError(FsmAgentError, ValueError):
 
 
 class ReplayError(FsmAgentError, ValueError):
-    """The current code takes different steps than the code that wrote the journal.
+    """The current code takes different steps from the code that wrote the journal.
 
     Examples:
         >>> store = MemoryStore()
@@ -216,7 +216,7 @@ class ParseError(FsmAgentError, ValueError):
 
 
 class TagNotFound(ParseError):
-    """The answer lacks the element of an intent.
+    """The answer lacks the element that should contain the intent.
 
     Args:
         tag: The name of the element.
@@ -240,7 +240,7 @@ class TagNotFound(ParseError):
 
 
 class ParseFailed(ParseError):
-    """The element of an intent contains no known intent.
+    """The element that should contain the intent contains no known one.
 
     Args:
         value: The text of the element.
@@ -264,7 +264,7 @@ class ParseFailed(ParseError):
 
 
 class Retry(FsmAgentError):
-    """Raised by a function to tell the model what to do differently.  The model sees the message unchanged.
+    """Raised by a function to tell the model what to do differently, in a message that the model sees unchanged.
 
     ``raise Retry("No city has this name. Add the country.")``
 
@@ -318,7 +318,7 @@ class ProviderError(FsmAgentError):
 
     Args:
         message: What happened, in the provider's words if possible.
-        status: The HTTP status: None if there was no answer, or 200 if the answer itself reported the failure.
+        status: The HTTP status, or None if there was no answer.  It is 200 if the answer itself reported the failure.
         code: The provider's error code or type.
         request_id: The provider's request id, for support enquiries.
         retryable: Whether another attempt may succeed.  The default depends on the class and the status.
@@ -372,7 +372,7 @@ class ProviderError(FsmAgentError):
 
 
 class RateLimited(ProviderError):
-    """The rate limit for requests or tokens was reached (429).  Not retryable if the account's quota is used up.
+    """The rate limit for requests or tokens was reached (429).  The error is not retryable if the quota is used up.
 
     Examples:
         >>> agent = Agent(Script(RateLimited("busy", retry_after_s=7), "Hi."))     # its clock does not really wait
@@ -433,10 +433,10 @@ class ContextTooLong(ProviderError):
 
 
 class BudgetExceeded(ContextTooLong):
-    """A request has more tokens than its `Budget` allows, even in its shortest form.  It was not sent.
+    """A request was not sent because it has more tokens than its `Budget` allows, even in its shortest form.
 
     Attributes:
-        required: The tokens of the request in its shortest form.
+        required: The number of tokens in the request in its shortest form.
         hard: The maximum number of tokens for a request and its reply.
         tried: The passes that were applied, in order.
 
@@ -473,10 +473,10 @@ class BadReply(ProviderError):
 
 
 class ProgramError(ProviderError):
-    """User code in place of a model raised an exception or returned the wrong type.  No provider is at fault.
+    """User code in place of a model raised an exception or returned the wrong type.
 
-    The code is the `answer` method of an agent class, or a function in a team.  Its exception is the cause of the
-    `CallFailed`.
+    The code is the `answer` method of an agent class, or a function in a team, so no provider is at fault.  The code's
+    exception is the cause of the `CallFailed`.
 
     Examples:
         >>> class Clerk(AgentBase):

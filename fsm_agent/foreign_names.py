@@ -1,7 +1,7 @@
-"""Names from other libraries and their counterparts here, for error messages that suggest the right name.
+"""Names from other libraries with their counterparts here, for error messages that suggest the right name.
 
-`WORDS` is the only table.  It is used for unknown arguments, call options, configuration keys, message keys and
-imports, so each entry must suit all of these.
+There is a single table, `WORDS`, for unknown arguments, call options, configuration keys, message keys and imports, so
+each entry must suit all of these.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ WORDS: Mapping[str, str] = {word: right for right, words in _USED.items() for wo
 
 
 def remedy(word: str, known: Iterable[str] = (), ours: Mapping[str, str] = WORDS) -> str:
-    """Return a suggestion to append to a message about an unknown word: the counterpart here, or a similar word."""
+    """Return what to append to a message about an unknown word, to suggest its counterpart here or a similar word."""
     known = list(known)
     return f"; use {ours[word]}" if word in ours else hint(word, known) if known else ""
 
@@ -113,10 +113,11 @@ class KnownArguments:
 
 
 def unknown_import(name: str) -> Exception:
-    """Return the error for an unknown name in the top module of the package.  It suggests the counterpart, if any.
+    """Return the error for an unknown name in the package's top module.  The error suggests a counterpart, if any.
 
     For ``from fsm_agent import name``, Python replaces an `AttributeError` with its own `ImportError`, so a suggestion
-    must be raised as an `ImportError`.  Submodules get no suggestion, because Python asks here before it loads them.
+    must be in an `ImportError`.  There are no suggestions for submodules, because Python asks here before it loads
+    them.
     """
     top = sys.modules["fsm_agent"]
     plain = AttributeError(f"module 'fsm_agent' has no attribute {name!r}", name=name, obj=top)

@@ -28,7 +28,7 @@ def loaded(named: str, kind: str = "object") -> Any:
 
 
 def imported(module: str, named: str) -> Any:
-    """Import and return a module.  Messages quote ``named``, the name of the wanted object.
+    """Import and return a module.  Error messages quote ``named``, the name of the wanted object.
 
     Raises:
         ConfigError: If the module does not exist or cannot be imported.

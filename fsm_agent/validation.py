@@ -1,4 +1,4 @@
-"""Errors for wrong values, which say what was expected and what was given."""
+"""Raises errors for wrong values, which say what was expected and what was given."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def safe_repr(value: object) -> str:
 
 
 def invalid(what: str, value: object, right: str, kind: type[UsageError] = UsageError) -> UsageError:
-    """Return the error for an argument with a wrong value.  The message says "expected {right}"."""
+    """Return the error for an argument with a wrong value, with a message that says "expected {right}"."""
     return kind(f"{what}: expected {right}, got {safe_repr(value)}")
 
 
 def require(what: str, value: object, is_right: bool, right: str, kind: type[UsageError] = UsageError) -> None:
-    """Raise the error of `invalid` if the value is wrong."""
+    """Raise the error that `invalid` returns if the value is wrong."""
     if not is_right:
         raise invalid(what, value, right, kind)
 
 
 def require_fields(instance: object, owner: str, rights: Rules, kind: type[UsageError] = UsageError) -> None:
-    """Raise the error of `invalid` for the first field with a wrong value."""
+    """Raise the error that `invalid` returns for the first field with a wrong value."""
     for name, is_right, right in rights:
         value = getattr(instance, name)
         require(f"{name} of {owner}", value, is_right(value), right, kind)
