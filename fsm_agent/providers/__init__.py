@@ -1,6 +1,6 @@
-"""The wire formats of providers: writing requests and reading replies.  Nothing here opens a connection.
+"""Providers' wire formats: code that writes requests and reads replies.  Nothing here opens a connection.
 
-A `Codec` writes requests and makes a `Decoder` for each response.  `providers` lists the named providers.
+A `Codec` writes requests, and makes a `Decoder` for each response.  `providers` lists the named providers.
 """
 
 import fsm_agent.call  # before its modules; see CONTRIBUTING.md

@@ -1,4 +1,4 @@
-"""The codec for Anthropic's Messages API: requests."""
+"""The codec that writes requests for Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _TAKEN_ON = frozenset({"text", "image", "document", "tool_use", "tool_result"}) 
 
 
 class AnthropicProfile(Profile, frozen=True, kw_only=True):
-    """The capabilities of a model on Anthropic's API, in addition to those in `Profile`.
+    """The capabilities that a model has on Anthropic's API, in addition to those in `Profile`.
 
     Examples:
         >>> AnthropicProfile(default_max_tokens=4_000).reasoning
@@ -91,7 +91,7 @@ class AnthropicProfile(Profile, frozen=True, kw_only=True):
 class AnthropicCodec(Codec):
     """The codec for ``/messages``, as served by Anthropic and compatible services.
 
-    The API has no seed: a seed in the settings is omitted.
+    The API has no seed, so a seed in the settings is omitted.
 
     Examples:
         >>> AnthropicCodec().path("claude-opus-5", stream=False)
@@ -156,7 +156,7 @@ class AnthropicCodec(Codec):
 
 
 def _takes(output: Output, limits: SchemaLimits) -> bool:
-    """Return whether the service can enforce the answer's schema within the limits.  If so, count the schema."""
+    """Return whether the service can enforce the answer's schema within its limits.  If so, count the schema."""
     closed = kept(output, _closed_output)
     return closed is not None and limits.take(closed, of_function=False)
 
@@ -205,7 +205,7 @@ def _reasons_by_budget(request: Request, profile: AnthropicProfile) -> bool:
 
 
 def _withdrawn_functions(dialog: _DialogInTurns, profile: AnthropicProfile) -> dict[str, Any]:
-    """Declare functions that the dialog calls but the request no longer offers, because the service requires that."""
+    """Declare the functions that the dialog calls but the request no longer offers, as the service requires."""
     tools: list[dict[str, Any]] = [{"name": name, "input_schema": {"type": "object"}} for name in dialog.function_names]
     if dialog.uses_computer and (computer := profile.hosted_tools.get("computer_use", "")).startswith(TOOLSETS):
         tools.append({"type": computer})
@@ -253,7 +253,7 @@ def _reasoning(settings: Settings, max_tokens: int, model: str, profile: Anthrop
 
 
 def _accepted_settings(settings: Settings, profile: AnthropicProfile) -> frozenset[str]:
-    """Return the sampling settings to send: none while the model reasons, and never a seed."""
+    """Return the sampling settings to send.  There are none while the model reasons, and there is never a seed."""
     if not profile.temperature or settings.reasoning_effort not in (None, "none"):
         return frozenset()
     has_both = settings.temperature is None or profile.temperature_with_top_p
@@ -275,8 +275,8 @@ class _DialogInTurns:
     """Encodes a dialog as a system prompt and alternating user and assistant turns.
 
     Consecutive messages with the same role form one turn.  Function results come first in their turn, directly after
-    the calls.  Texts without a visible character are omitted, because the service refuses them.  The service's own
-    content is sent back unchanged.
+    the calls.  Texts without a visible character are omitted, because the service refuses them.  Content that the
+    service produced itself is sent back unchanged.
     """
 
     def __init__(self, model: str, profile: AnthropicProfile) -> None:
@@ -383,7 +383,7 @@ class _DialogInTurns:
         return {**block, "content": [*texts, *[self._media(part) for part in result.attachments]]}
 
     def _beside(self, result: FunctionResult, block: Block) -> Iterator[Block]:
-        """Yield the attachments from an error result, which cannot hold them."""
+        """Yield an error result's attachments, because such a result cannot hold them."""
         if result.attachments:
             yield {"type": "text", "text": announced(result, block["tool_use_id"])}
             yield from [self._media(part) for part in result.attachments]
@@ -465,17 +465,17 @@ def _hosted_tool(tool: HostedTool, type_: str) -> dict[str, Any]:
 def _with_breakpoints(body: Mapping[str, Any], ttl: str, extra: Mapping[str, Any], *, there: int) -> dict[str, Any]:
     """Return the request with prompt-cache breakpoints at the ends of its messages, system prompt and functions.
 
-    The service caches everything before a breakpoint.  A later request looks for cached content at its own breakpoints
-    and up to 20 blocks before each.  The breakpoint in the messages covers the whole request as long as nothing before
-    it changes.  The breakpoints after the system prompt and the functions serve other dialogs.
+    The service caches everything before a breakpoint, and a later request looks for cached content at its own
+    breakpoints and up to 20 blocks before each.  The breakpoint in the messages covers the whole request as long as
+    nothing before it changes.  The breakpoints after the system prompt and the functions serve other dialogs.
     https://platform.claude.com/docs/en/build-with-claude/prompt-caching (November 2026)
 
     Args:
         body: The request.  It is not modified.
         ttl: The lifetime of the cache: "5m", which is the default, or "1h".
-        extra: The extra body.  Fields that it replaces get no breakpoint, and its breakpoints are counted.
-        there: The number of breakpoints that the dialog already has.  If few are left, the messages come first, then
-            the system prompt.
+        extra: The extra body.  Fields that it replaces get no breakpoint, and the breakpoints in it are counted.
+        there: The number of breakpoints that the dialog already has.  If too few are left, the messages get theirs
+            first, then the system prompt.
     """
     mark = {"type": "ephemeral", "ttl": ttl} if ttl != "5m" else {"type": "ephemeral"}
     marked = dict(body)
@@ -507,7 +507,7 @@ def _marked_turns(turns: Sequence[Block], mark: Block) -> list[Block] | None:
 
 
 def _marked_blocks(content: str | Sequence[Block], mark: Block) -> list[Block] | None:
-    """Return the blocks with a breakpoint on the last one that can have it, or None if that is not possible."""
+    """Return the blocks with a breakpoint on the last one that can have it, or None if none can."""
     blocks = _blocks(content)
     last = _last(blocks)
     if last is None or "cache_control" in blocks[last]:
@@ -524,7 +524,7 @@ def _blocks(content: str | Sequence[Block]) -> Sequence[Block]:
 
 
 def _last(blocks: Sequence[Block]) -> int | None:
-    """Return the index of the last block that can have a breakpoint.  Texts need a visible character."""
+    """Return the index of the last block that can have a breakpoint.  A text can only if it has a visible character."""
     return next((index for index in reversed(range(len(blocks))) if _is_fit(blocks[index])), None)
 
 

@@ -225,7 +225,7 @@ class AnthropicDecoder(Decoder):
         return self._blocks[-1] if self._blocks else None
 
     def _take_delta(self, index: Any, delta: Any) -> None:
-        """Append to a block.  Begin the block if its start never arrived."""
+        """Append to a block, which is begun here if its start never arrived."""
         if not isinstance(delta, dict):
             return
         kind = text_or_none(delta.get("type")) or ""
@@ -267,7 +267,7 @@ class AnthropicDecoder(Decoder):
             self._deltas.append(ArgumentsDelta(block.call, text))
 
     def _end(self, block: _Block) -> None:
-        """End a block.  Arguments that came without pieces were complete at its start, or are empty."""
+        """End a block.  If no pieces of its arguments arrived, they were complete at its start or are empty."""
         for key in block.open_keys:
             rest = block.texts[key].end()
             if key == block.type:
@@ -295,7 +295,7 @@ class AnthropicDecoder(Decoder):
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
-    """Return the counts.  The API's input tokens do not include tokens read from or written to the cache."""
+    """Return the counts.  Cached tokens are added to the API's input tokens, which do not include them."""
     input_tokens, cached = first_count(usage.get("input_tokens")), first_count(usage.get("cache_read_input_tokens"))
     written = first_count(usage.get("cache_creation_input_tokens"))
     return Usage(

@@ -1,4 +1,4 @@
-"""The catalogue of providers: base URLs, key variables and the capabilities of models.
+"""The catalogue of providers: their base URLs, key variables and models' capabilities.
 
 Base URLs and variable names come from the providers' documentation and from pydantic-ai (November 2026).  Quirks come
 from recorded traffic, or from the source named next to them.
@@ -27,7 +27,7 @@ Overrides: TypeAlias = tuple[tuple[str, Mapping[str, Any]], ...]
 
 
 class Api(Value, frozen=True, kw_only=True):
-    """One API at a provider's address: the codec for its wire format, and the profiles of its models.
+    """One of the APIs at a provider's address: the codec for its wire format, and its models' profiles.
 
     Examples:
         >>> from fsm_agent.providers.catalog import PROVIDERS
@@ -41,7 +41,7 @@ class Api(Value, frozen=True, kw_only=True):
 
 
 class Provider(Value, frozen=True, kw_only=True):
-    """A named provider: its codec, base URL, key variables and the profiles of its models.
+    """A named provider: its codec, base URL, key variables and models' profiles.
 
     Examples:
         >>> from fsm_agent.providers.catalog import PROVIDERS
@@ -78,7 +78,7 @@ class Provider(Value, frozen=True, kw_only=True):
         return self.changed(codec=other.codec, profile=other.profile, models=other.models, other_wire=first)
 
     def over(self, wire: str) -> Provider:
-        """Return a copy of the provider that sends every request over the named wire.
+        """Return a copy of the provider that uses the named wire for every request.
 
         Raises:
             ConfigError: If the provider does not have this wire.
@@ -91,9 +91,9 @@ class Provider(Value, frozen=True, kw_only=True):
         raise ConfigError(f"wire of provider {self.name!r}: expected {names}, got {wire!r:.80}")
 
     def profile_of(self, model: str) -> Profile:
-        """Return the profile of ``model``.
+        """Return the profile for ``model``.
 
-        Patterns match the lower-case name, with and without any prefix that ends in a slash.
+        Patterns are matched against the lower-case name, with and without any prefix that ends in a slash.
         """
         name = model.lower()
         bare = name.rpartition("/")[2]
@@ -275,7 +275,7 @@ _WINDOWS_OF = {"openai-chat": "openai", "vertex": "google", "xai-responses": "xa
 
 @lru_cache(maxsize=256)
 def window_of(model: str) -> int | None:
-    """Return the context window of a model in tokens, or None if it is unknown.
+    """Return a model's context window in tokens, or None if it is unknown.
 
     Args:
         model: The model, as ``provider:model``.
@@ -527,11 +527,11 @@ def provider(name: str) -> Provider:
 
 
 def register_provider(new: Provider, *, overwrite: bool = False) -> None:
-    """Register a provider under its name, in this process.
+    """Register a provider under its name, in this OS process.
 
     Raises:
-        ConfigError: If the name is taken and ``overwrite`` is False, or the name has characters other than lower-case
-            letters, digits, "-", "_" and ".".  Also if ``codec`` is not a `Codec`, or both wires have the same name.
+        ConfigError: If the name is taken and ``overwrite`` is False, if it has characters other than lower-case
+            letters, digits, "-", "_" and ".", if ``codec`` is not a `Codec`, or if both wires have the same name.
 
     Examples:
         >>> from fsm_agent.clients import client_for

@@ -1,8 +1,8 @@
-"""The base classes of codecs and decoders, model profiles, and how requests are adapted to a model.
+"""The base classes for codecs and decoders, model profiles, and how requests are adapted to a model.
 
 A codec writes requests, and makes a decoder for each response.  It calls `check_settings`, `taken_settings` and
 `offered_functions` to adapt a request to the model, and `merged_body` to add fields that the wire format does not
-define.  `adaptations` describes what it changed.
+define.  `adaptations` describes what the codec changed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class DialogEncoder(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _LongDialog:
-    """A dialog that has been encoded, and may go on while its messages exist."""
+    """A dialog that has been encoded, and that may be continued while its messages exist."""
 
     key: tuple[Any, ...]
     encoder: Any
@@ -64,7 +64,7 @@ _long_dialogs: list[_LongDialog] = []  # encoded last in this OS process
 
 
 def _take(known: _LongDialog) -> bool:
-    """Remove the dialog, or return False if another thread has taken it."""
+    """Remove the dialog and return True, or return False if another thread has taken it."""
     with suppress(ValueError):
         _long_dialogs.remove(known)
         return True
@@ -72,7 +72,7 @@ def _take(known: _LongDialog) -> bool:
 
 
 def _forget(message: ref[Message]) -> None:
-    """Remove the dialogs of a message that no longer exists."""
+    """Remove the dialogs that contain a message which no longer exists."""
     for known in _long_dialogs[:]:
         if message in known.messages:
             _take(known)
@@ -82,14 +82,14 @@ def _forget(message: ref[Message]) -> None:
 def encoded_dialog(
     make: Callable[..., D], form: RequestForm, provider: str, model: str, profile: Profile, *options: Any
 ) -> Iterator[D]:
-    """Give an encoder, ``make(model, profile, *options)``, that has read the dialog.  Use it only inside the block.
+    """Yield an encoder, ``make(model, profile, *options)``, that has read the dialog.  Use it only inside the block.
 
     Opaque parts from other providers are left out.  Only the provider that made an opaque part can read it, even if
     others use the same wire format.
 
-    Each request of a call repeats the messages of the one before.  So the encoders of the last long dialogs are kept
-    as long as their messages exist, and each goes on if the same messages come again.  Without this, 2,000 rounds took
-    3.5 times as long.
+    Each of a call's requests repeats the messages from the one before.  The encoders for the latest long dialogs are
+    therefore kept as long as their messages exist, and continue where they stopped if the same messages come again.
+    Without this, 2,000 rounds took 3.5 times as long.
     """
     messages, words = form.request.messages, form.words
     key = make, words, provider, model, profile, *options
@@ -108,7 +108,7 @@ def encoded_dialog(
 
 
 def _with_words(messages: Sequence[Message], words: str) -> list[Message]:
-    """Return the messages with ``words`` appended to the system message, which is added if there is none."""
+    """Return the messages with ``words`` appended to the system message, or in a new one if there is none."""
     if not messages or messages[0].role != "system":
         return [Message.of("system", words), *messages]
     first = messages[0]
@@ -122,7 +122,10 @@ def _without_foreign(message: Message, provider: str) -> Message:
 
 
 def kept(owner: object, make: Callable[..., T], *key: Hashable) -> T:
-    """Return ``make(owner, *key)``, cached on ``owner``, a function or an output.  Do not modify the result."""
+    """Return ``make(owner, *key)``, cached on ``owner``, which is a function or an output.
+
+    Do not modify the result.
+    """
     memo: dict[Hashable, T] | None = vars(owner).get("memo")
     if memo is None:
         memo = vars(owner)["memo"] = {}
@@ -133,7 +136,7 @@ def kept(owner: object, make: Callable[..., T], *key: Hashable) -> T:
 
 
 def to_json(value: Any) -> bytes:
-    """Return a value as JSON, encoded as UTF-8.  Half a surrogate pair becomes "?"."""
+    """Return a value as JSON encoded in UTF-8.  Half a surrogate pair becomes "?"."""
     try:
         return _encoder.encode(value).encode("utf-8", "replace")
     except (TypeError, ValueError) as error:
@@ -151,10 +154,10 @@ LEFT_OUT = "was left out: the model does not support it here"  # ends the notes 
 
 
 class Profile(Value, frozen=True, kw_only=True):
-    """The capabilities of a model, and the names of its request fields.  Override the fields that differ.
+    """A model's capabilities, and the names of its request fields.  Override the fields that differ.
 
     If a request needs something that the model does not support, encoding raises `UsageError`.  Mere preferences are
-    dropped or replaced, and the reply reports them.
+    dropped or replaced, which the reply reports.
 
     Examples:
         >>> Profile(native_schema=False, output_mode="prompted").output_mode
@@ -193,12 +196,12 @@ P = TypeVar("P", bound=Profile)
 
 
 def profile_as(kind: type[P], profile: Profile) -> P:
-    """Return a profile of this kind, with its defaults for the fields that the given one lacks."""
+    """Return a profile of this kind, with the kind's defaults for the fields that the given profile lacks."""
     return profile if isinstance(profile, kind) else kind(**asdict(profile))
 
 
 def wire_name(name: str) -> str:
-    """Return the name of a called function in characters that every API accepts.
+    """Return a called function's name in characters that every API accepts.
 
     Models sometimes call names such as ``functions.add<|channel|>commentary``.  OpenAI, Gemini and Anthropic refuse
     every later request whose dialog contains such a name.
@@ -209,7 +212,8 @@ def wire_name(name: str) -> str:
 class RequestForm(NamedTuple):
     """A request in the form that a model takes, with a definite output mode.
 
-    The request keeps its output only in the mode "native".  In the mode "function", a function replaces it.
+    The request keeps its output only in the mode "native".  In the mode "function", a function takes the output's
+    place.
     """
 
     request: Request
@@ -219,7 +223,7 @@ class RequestForm(NamedTuple):
 
 
 class Codec(ABC):
-    """The base class of codecs.  A codec writes requests in one wire format and makes the decoders for replies.
+    """The base class for codecs.  A codec writes requests in one wire format and makes the decoders for replies.
 
     It does no I/O.  A subclass defines `name`, `path`, `headers`, `encode` and `decoder`.
 
@@ -233,7 +237,7 @@ class Codec(ABC):
 
     @abstractmethod
     def path(self, model: str, *, stream: bool) -> str:
-        """Return the path of requests, relative to the base URL.  It begins with a slash."""
+        """Return the path for requests, relative to the base URL.  It begins with a slash."""
 
     @abstractmethod
     def headers(self, api_key: str | None) -> dict[str, str]:
@@ -241,7 +245,7 @@ class Codec(ABC):
 
     @abstractmethod
     def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
-        """Return the body of the request.
+        """Return the request's body.
 
         Args:
             request: The request.
@@ -251,7 +255,7 @@ class Codec(ABC):
             provider: The provider's name.  Opaque parts from other providers are omitted.
 
         Raises:
-            UsageError: If the wire format or the model does not support something that the request needs.
+            UsageError: If the request needs something that the wire format or the model does not support.
         """
 
     @abstractmethod
@@ -269,7 +273,7 @@ class Codec(ABC):
         return self.decoder(headers).read(body)
 
     def request_form(self, request: Request, profile: Profile) -> RequestForm:
-        """Return the request as `encode` writes it, and how it asks for the output."""
+        """Return the request as `encode` writes it, with how it asks for the output."""
         return choose_form(request, profile)
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
@@ -277,16 +281,16 @@ class Codec(ABC):
         return adaptations(self.request_form(request, profile), profile, taken_settings=taken_settings(profile))
 
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
-        """Return the additional headers for this request.  Their values are appended to existing ones."""
+        """Return the additional headers for this request.  Their values are appended to those of existing headers."""
         return {}
 
     def attributed(self, reply: Reply, request: Request) -> Reply:
-        """Return the reply.  Calls that make sense only together with the request become function calls.
+        """Return the reply, in which calls that make sense only together with the request become function calls.
 
         The client calls this only for requests with hosted tools or an extra body.
 
         Raises:
-            BadReply: If the model calls something that neither a function nor the provider can answer.
+            BadReply: If the model makes a call that neither a function nor the provider can answer.
         """
         return reply
 
@@ -296,13 +300,13 @@ def choose_form(
 ) -> RequestForm:
     """Decide how to ask the model for the output.
 
-    The prompt's mode takes precedence over the profile's.  A schema that the model does not accept is described in
-    words.
+    The mode in the prompt takes precedence over the one in the profile.  A schema that the model does not accept is
+    described in words.
 
     Args:
         request: The request.
         profile: The model's capabilities.
-        takes: Returns whether the wire format can express the schema of an output.  The default accepts every output.
+        takes: Returns whether the wire format can express an output's schema; by default, it can express every schema.
         can_force: Whether the request can force a function call.
     """
     output = request.output
@@ -326,7 +330,7 @@ def choose_form(
 
 
 def _mode(request: Request, profile: Profile, takes: Callable[[Output], bool] | None) -> tuple[OutputMode, str]:
-    """Return `(mode, reason)`: the mode, and why it differs from the requested one, or ""."""
+    """Return `(mode, reason)`: the mode, and why it differs from the requested one, or "" if it does not."""
     wanted, output = request.mode or profile.output_mode, request.output
     if output.schema is None and wanted != "prompted":
         return "prompted", f"{output.name} has no JSON schema"
@@ -343,7 +347,7 @@ def check_settings(settings: Settings, model: str, profile: Profile) -> None:
     """Check that the model supports the settings for which there is no substitute.
 
     Raises:
-        UsageError: If ``top_logprobs`` or ``stop`` is set, but the model does not support it.
+        UsageError: If ``top_logprobs`` or ``stop`` is set but the model does not support it.
 
     Examples:
         >>> check_settings(Settings(stop=("END",)), "small", Profile())
@@ -375,7 +379,7 @@ def taken_settings(profile: Profile) -> frozenset[str]:
 
 
 def offered_functions(request: Request, profile: Profile) -> tuple[tuple[Function, ...], str]:
-    """Return `(functions, choice)`: those to offer, and the tool choice ('auto', 'required', 'none' or a name).
+    """Return `(functions, choice)`: the functions to offer, and the tool choice ('auto', 'required', 'none' or a name).
 
     Raises:
         UsageError: If the choice names a function that the request does not have.
@@ -432,7 +436,7 @@ def adaptations(form: RequestForm, profile: Profile, *, taken_settings: Collecti
 def merged_body(body: Mapping[str, Any], *extras: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``body`` with ``extras`` merged into it.
 
-    Objects are merged by key, and other values are replaced.  No argument is modified.
+    Objects are merged by key, whereas other values are replaced.  No argument is modified.
 
     Examples:
         >>> merged_body({"options": {"seed": 1}}, {"options": {"top_k": 5}})
@@ -454,18 +458,18 @@ class Decoder(ABC):
     The result does not depend on how the bytes of a stream are split.
 
     A subclass defines `take` and `reply`, and sets `is_ended`.  It raises `reported_error` if the service reports an
-    error, and `bad_reply` for anything that it cannot read.  It overrides `take_whole`, `take_other` and `close`, and
-    sets `is_over`, where its wire format needs that.
+    error, and `bad_reply` for anything that it cannot read.  If its wire format requires that, it also overrides
+    `take_whole`, `take_other` and `close`, and sets `is_over`.
 
     Args:
-        headers: Headers of the response, with lower-case names.
+        headers: The response's headers, with lower-case names.
 
     Attributes:
         usage: The usage reported so far.
         model: The model's name, as reported.
         response_id: The provider's id for the response.
-        is_ended: True once the provider has reported that the reply is complete.  Only the usage may still be missing.
-        is_over: True once nothing can follow, even if the connection stays open.
+        is_ended: True once the provider has reported that the reply is complete, so that at most the usage is missing.
+        is_over: True once nothing more can follow, even if the connection stays open.
 
     Examples:
         >>> from fsm_agent.providers.catalog import PROVIDERS
@@ -531,7 +535,7 @@ class Decoder(ABC):
         """
 
     def reply_of(self, parts: Iterable[Part], finish: Finish | None, **fields: Any) -> Reply:
-        """Return a reply with these parts and this finish reason, and with the reported usage, model and ids."""
+        """Return a reply with these parts, this finish reason, and the reported usage, model and ids."""
         return Reply(
             message=Message(role="assistant", parts=tuple(parts)),
             usage=self.usage,
@@ -547,13 +551,13 @@ class Decoder(ABC):
         return reported(document, self.headers)
 
     def bad_reply(self, problem: str, body: bytes = b"") -> BadReply:
-        """Return the error for a response that has no readable reply.  The error shows how ``body`` begins."""
+        """Return the error for a response without a readable reply.  The error shows how ``body`` begins."""
         return unreadable(problem, self.headers, body)
 
     def take_usage(self, counts: Any, usage_of: Callable[[Mapping[str, Any]], Usage]) -> None:
-        """Read the service's newest counts, if there are any, and make the `usage` of all counts so far.
+        """Read the service's newest counts, if there are any, and set `usage` to all counts so far.
 
-        A later report may lack a count, or repeat it as 0.
+        A later report may lack a count that an earlier one had, or give it as 0.
         """
         if type(counts) is dict and counts:
             _take_newer(self._counts, counts)
@@ -562,7 +566,7 @@ class Decoder(ABC):
 
     @property
     def is_done(self) -> bool:
-        """True after the last event of the stream or its end marker, even if the connection stays open."""
+        """True after the stream's last event or end marker, even if the connection stays open."""
         return self._is_done
 
     @property
@@ -598,7 +602,7 @@ class Decoder(ABC):
         return self._take_events(self._events.feed(data))
 
     def end(self) -> list[Delta]:
-        """Return the last deltas, once all bytes are read."""
+        """Return the last deltas.  Call this once all bytes have been read."""
         if self._has_no_more:
             return []
         self._has_no_more = True
@@ -608,7 +612,7 @@ class Decoder(ABC):
         return deltas
 
     def finish(self) -> Reply:
-        """Return the whole reply, once all bytes are read.
+        """Return the whole reply.  Call this once all bytes have been read.
 
         Raises:
             ProviderError: If the stream reported an error, was cut off or was empty.

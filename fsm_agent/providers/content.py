@@ -1,4 +1,4 @@
-"""Parts that the codecs share: attachments, citations, hosted tools, call ids, counts and log probabilities."""
+"""What the codecs share: attachments, citations, hosted tools, call ids, counts and log probabilities."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def file_name(document: Document) -> str:
 
 
 def in_words(document: Document) -> str | None:
-    """Return a text document's name and content as one text, or None for other documents."""
+    """Return a text document's name and content as one text, or None for any other document."""
     text = document.text
     return f"{document.name}:\n\n{text}" if document.name and text is not None else text
 
@@ -86,7 +86,10 @@ def citations(entries: Any) -> tuple[Citation, ...]:
 
 
 def cited(parts: Sequence[Part], sources: tuple[Citation, ...]) -> list[Part]:
-    """Return the parts, with the citations on the last text.  Offsets are kept only if there is a single text."""
+    """Return the parts, with the citations attached to the last text.
+
+    Offsets are kept only if there is a single text.
+    """
     texts = [(index, part) for index, part in enumerate(parts) if isinstance(part, Text) and part.text]
     if not sources or not texts:
         return list(parts)
@@ -153,7 +156,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def wire_type(tool: HostedTool, *, model: str, wire: str, profile: Profile) -> str:
-    """Return the tool's type on the wire."""
+    """Return the type that the tool has on the wire."""
     if tool.kind not in profile.hosted_tools:
         raise UsageError(
             f"the provider of the model {model!r} does not run {tool!r} over the wire {wire!r}; "
@@ -163,7 +166,7 @@ def wire_type(tool: HostedTool, *, model: str, wire: str, profile: Profile) -> s
 
 
 def without_hints(request: Request, taken: Collection[str]) -> tuple[Request, tuple[str, ...]]:
-    """Return `(request, notes)`: the request without hosted tools that the model lacks, and a note on each of these.
+    """Return `(request, notes)`: the request without the hosted tools that the model lacks, and a note on each.
 
     Hosted tools are only hints, so that models can share prompts.  MCP servers are always kept.
     """
@@ -189,7 +192,7 @@ def set_options(tool: HostedTool, *supported: str, type_: str, wire: str) -> dic
 
 
 def location(area: UserLocation) -> dict[str, str]:
-    """Return the known parts of a location.  All wire formats use the same names for them."""
+    """Return those parts of a location that are known.  All wire formats use the same names for them."""
     named = {"country": area.country, "region": area.region, "city": area.city, "timezone": area.timezone}
     return {name: value for name, value in named.items() if value is not None}
 
@@ -200,14 +203,14 @@ def call_id(part: FunctionCall | FunctionResult) -> str:
 
 
 class CallIds:
-    """Makes call ids that are unique in a dialog and equal for a call and its result.
+    """Makes call ids that are unique in a dialog, and the same for a call and its result.
 
     Some services restart their numbering with every reply, or give two calls in one reply the same id.
 
     Args:
-        most: The maximum length of an id, in characters.
-        exactly: The exact length of an id, in letters and digits.
-        is_plain: Whether an id has only letters, digits, "_" and "-".
+        most: The maximum length of ids, in characters.
+        exactly: The exact length of ids, in letters and digits.
+        is_plain: Whether ids may have only letters, digits, "_" and "-".
     """
 
     def __init__(self, *, most: int | None = None, exactly: int | None = None, is_plain: bool = False) -> None:
@@ -219,7 +222,7 @@ class CallIds:
         self._ids: dict[tuple[str, str], list[str]] = {}  # in order, by what a call and its result share
 
     def of_call(self, call: FunctionCall) -> str:
-        """Return the id of the next call in the dialog."""
+        """Return the id for the dialog's next call."""
         id = self._wished(call)
         if id in self._used or not self._fits(id):
             made = (f"call{n:0{self._exactly - 4}}" if self._exactly else f"call_{n}" for n in count(len(self._used)))
@@ -230,7 +233,7 @@ class CallIds:
         return id
 
     def of_result(self, result: FunctionResult) -> str:
-        """Return the id of the call that this result answers: the first without a result, or else the last."""
+        """Return the id of the call that this result answers: the first one without a result, or else the last one."""
         for key in _keys(result):
             if ids := self._ids.get(key):
                 while len(ids) > 1 and ids[0] in self._answered:
@@ -260,9 +263,9 @@ _DECODER = json.JSONDecoder(strict=False)
 
 
 def streamed_arguments(text: str) -> str:
-    """Return the joined pieces of a call's arguments without what some gateways put around them.
+    """Join the pieces of a call's arguments, leaving out what some gateways put around them.
 
-    That is a placeholder, such as ``null`` or an empty object, or the same object once more.
+    Such additions are a placeholder, such as ``null`` or an empty object, or the same object once more.
     """
     if not text:
         return text
@@ -291,7 +294,7 @@ def _only_object(row: str) -> str | None:
 
 
 def json_object(text: str) -> dict[str, Any] | None:
-    """Return the JSON object in a text, or None if there is anything else."""
+    """Return the JSON object that a text contains, or None if it contains anything else."""
     try:
         value = pydantic_core.from_json(text, allow_inf_nan=False)
         json.dumps(value, allow_nan=False)  # 1e999 has been read as infinity
@@ -327,12 +330,12 @@ def object_at(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def text_or_none(value: Any) -> str | None:
-    """Return ``value`` if it is a string that is not empty, otherwise None."""
+    """Return ``value`` if it is a non-empty string, otherwise None."""
     return value if isinstance(value, str) and value else None
 
 
 def first_count(*values: Any) -> int | None:
-    """Return the first valid count among the values, or None."""
+    """Return the first valid count among the values, or None if there is none."""
     for value in values:
         if (count := count_or_none(value)) is not None:
             return count
@@ -357,7 +360,10 @@ def token_logprobs(entries: Any) -> Iterator[TokenLogprob]:
 
 
 def likely_token(entry: Any, name: str) -> tuple[str, float] | None:
-    """Return the entry's token and the log probability in its field ``name``, or None if the entry is invalid."""
+    """Return `(token, logprob)`: the entry's token and the log probability in its field ``name``.
+
+    Return None if it is invalid.
+    """
     if not isinstance(entry, dict):
         return None
     token, logprob = entry.get("token"), entry.get(name)

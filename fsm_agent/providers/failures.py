@@ -1,11 +1,12 @@
-"""Converts providers' errors to exceptions, and decides whether and when to retry.
+"""Converts providers' errors to exceptions that say whether and when to retry.
 
 The meanings of codes come from `ResponseError` in OpenAI's SDK and
 https://developers.openai.com/api/docs/guides/error-codes, from https://platform.claude.com/docs/en/api/errors for
 Anthropic, and from https://cloud.google.com/apis/design/errors for Google (all November 2026).  All other meanings come
 from recorded replies.
 
-The header ``Retry-After`` is read here into `ProviderError.retry_after_s`; `fsm_agent.runtime.retry_delay` applies it.
+The ``Retry-After`` header is read here into `ProviderError.retry_after_s`, which `fsm_agent.runtime.retry_delay`
+applies.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _AGAIN_IN = re.compile(
 
 
 class Meaning(NamedTuple):
-    """The meaning of an error code, and the status that goes with it."""
+    """What an error code means, and the status that goes with it."""
 
     status: int
     error: type[ProviderError] | None = None  # None if the rest of the error decides
@@ -155,14 +156,14 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> ProviderErr
 
 
 def reported(document: Any, headers: Mapping[str, str]) -> ProviderError:
-    """Return the error that a response with status 200 reports, from its parsed JSON or its text."""
+    """Return the error that a response with status 200 reports, given its parsed JSON or its text."""
     report = _read_report(document)
     # Without a status, use the one that goes with the codes
     return _error(200, report.status or status_of(report.codes) or 500, headers, report)
 
 
 def no_object(document: Any, headers: Mapping[str, str]) -> ProviderError:
-    """Return the error for a reply that is not a JSON object.  Google may report an error as a list of objects."""
+    """Return the error for a reply that is not a JSON object, which may be Google's list of errors."""
     if isinstance(document, list) and document and isinstance(document[0], dict) and document[0].get("error"):
         return reported(document, headers)
     return unreadable("expected a JSON object, got another reply", headers, pydantic_core.to_json(document)[:1000])
@@ -175,7 +176,7 @@ def unreadable(problem: str, headers: Mapping[str, str], body: bytes = b"") -> B
 
 
 def _error(status: int, meant: int, headers: Mapping[str, str], report: _Report) -> ProviderError:
-    """Return the typed error.  It reports the received ``status``, and its type depends on ``meant``."""
+    """Return the error, which reports the received ``status`` and whose type depends on ``meant``."""
     message = report.message[: 4 * MAX_MESSAGE]
     meaning = next((meaning for meaning in _meanings(report.codes) if meaning.error is not None), None)
     matching = (rule for rule in RULES if meant in rule.statuses or (rule.words and rule.words.search(message)))
@@ -198,7 +199,7 @@ def _error(status: int, meant: int, headers: Mapping[str, str], report: _Report)
 
 
 def _read_report(document: Any, depth: int = 0) -> _Report:
-    """Return the facts in an error's JSON.  If its shape is unknown, the JSON becomes the message."""
+    """Return what an error's JSON says.  If its shape is unknown, the JSON itself becomes the message."""
     if isinstance(document, list) and document and depth < 4:
         return _read_report(document[0], depth + 1)
     if not isinstance(document, dict):
@@ -238,7 +239,7 @@ def _codes(error: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _read_nested(text: str, depth: int) -> _Report | None:
-    """Return the error in a message that is itself JSON, as some proxies send it."""
+    """Return the error inside a message that is itself JSON, as some proxies send it."""
     if not text.startswith("{") or depth >= 4:
         return None
     try:
@@ -274,7 +275,7 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 
 def _delay_of(error: Mapping[str, Any], message: str) -> float | None:
-    """Return the delay in an error, in seconds: Google's RetryInfo, a number, or OpenAI's "try again in 1m2.5s"."""
+    """Return an error's delay in seconds, from Google's RetryInfo, a number, or OpenAI's "try again in 1m2.5s"."""
     details = error.get("details")
     for detail in details if isinstance(details, list) else ():
         if isinstance(detail, dict) and (delay_s := _seconds(detail.get("retryDelay"))) is not None:
@@ -308,6 +309,9 @@ def _shorten_message(text: str) -> str:
 
 
 def picture_alone(headers: Mapping[str, str]) -> BadReply:
-    """Return the error for a reply that is a picture without text.  A retry would cost another picture."""
+    """Return the error for a reply that is an image without text.
+
+    It is not retried, which would cost another image.
+    """
     problem = "expected text, got only an image; use a model that answers with text"
     return BadReply(problem, request_id=request_id(headers), retryable=False)

@@ -1,4 +1,4 @@
-"""The codec for Google's ``generateContent``, on the Gemini API and Vertex AI: requests."""
+"""The codec that writes requests for Google's ``generateContent``, on the Gemini API and Vertex AI."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ _BEGIN = re.compile("[A-Za-z_]")
 
 
 class GeminiProfile(Profile, frozen=True, kw_only=True):
-    """The capabilities of a Gemini model, in addition to those in `Profile`.
+    """The capabilities that a Gemini model has in addition to those in `Profile`.
 
-    `strict_functions` means that the model supports the mode ``VALIDATED``: calls are optional, and match their
+    `strict_functions` means that the model supports the mode ``VALIDATED``, in which calls are optional and match their
     schemas.
 
     Examples:
@@ -103,7 +103,7 @@ class GeminiCodec(Codec):
     name = WIRE
 
     def path(self, model: str, *, stream: bool) -> str:
-        """Return the path of requests, relative to the base URL.
+        """Return the path for requests, relative to the base URL.
 
         Raises:
             ConfigError: If the model's name is invalid.
@@ -225,10 +225,10 @@ def _thinking(effort: str | None, model: str, profile: GeminiProfile) -> dict[st
 
 
 class _DialogInContents:
-    """Encodes a dialog as a system instruction, and user and model turns.
+    """Encodes a dialog as a system instruction and turns by the user and the model.
 
     The results from one round of functions form one turn, as Gemini requires.  Media that a result cannot hold follow
-    in another turn.
+    in a turn of their own.
     """
 
     def __init__(self, model: str, profile: GeminiProfile) -> None:
@@ -270,7 +270,7 @@ class _DialogInContents:
         self._last_role = message.role
 
     def _user_parts(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
-        """Return the parts, with function results first.  Gemini requires these directly after the calls."""
+        """Return the parts with function results first, because Gemini requires these directly after the calls."""
         encoded = [self._result(part) for part in parts if isinstance(part, FunctionResult)]
         for part in parts:
             if isinstance(part, Text) and part.text:
@@ -341,7 +341,7 @@ class _DialogInContents:
 
 
 def _media_type(part: Image | Document) -> str | None:
-    """Return the media type to send.  Some models refuse text types other than plain text."""
+    """Return the media type to send, because some models refuse text types other than plain text."""
     if isinstance(part, Document):
         return "text/plain" if part.is_text else part.media_type
     return part.media_type or _IMAGE_TYPES.get(url_suffix(part.url or ""))
@@ -367,9 +367,9 @@ def _call(call: FunctionCall, *, is_action: bool) -> dict[str, Any]:
 
 
 def _screen(text: str, action: FunctionCall) -> dict[str, Any]:
-    """Return the response to a computer action: a JSON object unchanged, or the text.
+    """Return the response to a computer action: a JSON object unchanged, or else the text.
 
-    If the action `is_flagged`, a person has confirmed it, and the response says so.
+    If the action `is_flagged`, a person has confirmed it, which the response says.
     https://ai.google.dev/gemini-api/docs/computer-use (November 2026)
     """
     state = json_object(text)
@@ -389,7 +389,7 @@ def _hosted_tools(
 
 
 def _with_computer_calls(reply: Reply, request: Request) -> Reply:
-    """Return the reply with computer actions as calls to `COMPUTER`, each after an opaque part that marks it.
+    """Return the reply with computer actions as calls to `COMPUTER`, each preceded by an opaque part that marks it.
 
     Gemini sends actions as calls to functions that no request declares (``click_at``), and each model adds more:
     https://ai.google.dev/gemini-api/docs/computer-use (November 2026).
@@ -409,8 +409,8 @@ def _with_computer_calls(reply: Reply, request: Request) -> Reply:
 def _check_name(function: Function) -> None:
     """Check that a function's name begins with a letter or an underscore.
 
-    Gemini requires this (https://ai.google.dev/gemini-api/docs/function-calling, 2026-11).  Some models have enforced
-    it only since Gemini 3.
+    Gemini requires this (https://ai.google.dev/gemini-api/docs/function-calling, 2026-11), although some models have
+    enforced it only since Gemini 3.
     """
     if not _BEGIN.match(function.name):
         raise UsageError(

@@ -55,16 +55,16 @@ class _ArrivingString(ArrivingText):
 
 
 class StreamedArguments:
-    """The arguments of one call, which arrive in pieces.
+    """A call's arguments, which arrive in pieces.
 
-    A piece is Vertex AI's `PartialArg`: a path, a value, and whether the same string continues.
+    Each piece is a Vertex AI `PartialArg`: a path, a value, and whether the same string continues.
     """
 
     def __init__(self) -> None:
         self.value: Any = {}
 
     def put(self, piece: Mapping[str, Any]) -> bool:
-        """Put a piece at its path.  Return False if the path does not exist."""
+        """Put a piece where its path says.  Return False if the path does not exist."""
         steps = _steps(piece.get("jsonPath"))
         container, last = self.value, steps[-1] if steps else None
         for step, next_step in pairwise(steps):
@@ -91,7 +91,7 @@ class StreamedArguments:
 
 
 def _steps(path: Any) -> list[str | int]:
-    """Return the steps of a path, or [] if it is not a path."""
+    """Return a path's steps, or [] if the text is not a path."""
     steps: list[str | int] = []
     if not isinstance(path, str) or not path.startswith("$"):
         return []
@@ -114,7 +114,7 @@ def _has_step(container: Any, step: Any) -> bool:
 
 
 def _descend(container: Any, step: Any, empty: Any) -> Any:
-    """Return the value at the step.  A missing value is first set to ``empty``."""
+    """Return the value at the step.  If it is missing, set it to ``empty`` first."""
     if isinstance(container, dict):
         return container.setdefault(step, empty)
     if step == len(container):
@@ -166,7 +166,7 @@ class _Call:
 class GeminiDecoder(Decoder):
     """Decodes a complete response, or the chunks in a stream.
 
-    Only the first candidate is read.  More may follow a finish reason, because some models and gateways send
+    Only the first candidate is read.  Chunks may follow a finish reason, because some models and gateways send
     ``"finishReason": "STOP"`` and the usage with every chunk.  Sources: https://github.com/BerriAI/litellm/issues/2195
     (2024-02), https://github.com/songquanpeng/one-api/pull/1477 (2024-05),
     https://github.com/router-for-me/CLIProxyAPI/issues/5651 (2026-09).
@@ -310,7 +310,10 @@ class GeminiDecoder(Decoder):
             self._deltas.append(TextDelta(text) if words.kind is Text else ReasoningDelta(text))
 
     def _take_call(self, entry: Mapping[str, Any], signature: str | None) -> None:
-        """Read a call or a piece of one.  Only the first piece has a name, and only the last has no `willContinue`."""
+        """Read a call or a piece of one.
+
+        Only the first piece has a name, and only the last one lacks `willContinue`.
+        """
         if name := text_or_none(entry.get("name")):
             self._close_call()
             self._open = _Call(self._calls, name, text_or_none(entry.get("id")), signature)
@@ -332,7 +335,7 @@ class GeminiDecoder(Decoder):
             self._close_call()
 
     def _close_call(self, *, is_cut: bool = False) -> None:
-        """Complete the arguments of a call.  If they were cut off, they become invalid JSON."""
+        """Complete a call's arguments.  If they were cut off, they become invalid JSON."""
         if (call := self._open) is None:
             return
         self._open = None
@@ -358,7 +361,7 @@ def _logprobs(logprobs: Mapping[str, Any]) -> Iterable[TokenLogprob]:
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
-    """Return the counts.  Results of server tools count as input, and reasoning counts as output."""
+    """Return the counts.  Results from server tools count as input, and reasoning counts as output."""
     thoughts = first_count(usage.get("thoughtsTokenCount"))
     counts = Usage(
         input_tokens=first_count(usage.get("promptTokenCount")),

@@ -1,4 +1,4 @@
-"""The codec for OpenAI's Chat Completions API, which most services offer: requests."""
+"""The codec that writes requests for OpenAI's Chat Completions API, which most services offer."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class OpenAIChatCodec(Codec):
 class _DialogInEntries:
     """Encodes a dialog as entries.
 
-    Entries with the role 'tool' take only text, so attachments from function results follow the round.
+    Entries with the role 'tool' take only text, so attachments to function results follow the round.
     """
 
     def __init__(self, model: str, profile: Profile) -> None:
@@ -206,7 +206,7 @@ def _assistant(message: Message, model: str, profile: Profile, ids: CallIds) -> 
 
 
 def _beside_calls(message: Message) -> list[Mapping[str, Any]]:
-    """Return the extra fields of each call.
+    """Return the extra fields for each call.
 
     Gemini signs its calls and refuses a dialog without the signatures.  Other services may refuse the extra key, so
     only Gemini gets it.

@@ -58,10 +58,10 @@ _CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens", "cac
 
 
 class ThinkTags:
-    """Splits an arriving text into reasoning and answer.  The reasoning is in think tags at the beginning.
+    """Splits an arriving text into the answer and the reasoning, which is in think tags at the beginning.
 
-    Ollama, vLLM and other servers pass on these tags from DeepSeek-R1, QwQ and similar models, unless a reasoning
-    parser is switched on (https://docs.vllm.ai, "Reasoning Outputs", November 2026).
+    Ollama, vLLM and other servers pass on these tags from DeepSeek-R1, QwQ and similar models unless a reasoning parser
+    is switched on (https://docs.vllm.ai, "Reasoning Outputs", November 2026).
     """
 
     def __init__(self) -> None:
@@ -127,10 +127,10 @@ class _Call:
         self.beside: dict[str, Any] = {}
 
     def add(self, text: str) -> str:
-        """Add arguments, or a piece of them, and return the part that is certain.
+        """Add arguments or a piece of them, and return the part that is now certain.
 
-        Some gateways send an empty object before the real arguments.  Others send the pieces and then all the arguments
-        again.
+        Some gateways send an empty object before the real arguments, and others send the pieces and then all the
+        arguments again.
         """
         if text == "{}" and not self.arguments:
             self.is_empty = True
@@ -198,7 +198,7 @@ class ArrivingCalls:
         return [ArgumentsDelta(call.index, text)] if text else []
 
     def _start_call(self, call: _Call) -> list[Delta]:
-        """Announce a call whose name is known, and complete the previous call if its arguments are a whole object."""
+        """Announce a call whose name is known, and complete the previous call if its arguments form a whole object."""
         is_next = bool(self._calls) and (self._calls[-1].is_empty or _is_object(str(self._calls[-1].arguments)))
         deltas = self._calls[-1].complete() if is_next else []
         call.index = len(self._calls)
@@ -212,7 +212,7 @@ class ArrivingCalls:
         """Return the call that a piece belongs to, found by index or id, or else the last call.
 
         Some services give all parallel calls the same index, so a new name or id, or a second complete set of
-        arguments, also begins a call.  Others repeat name and id with every piece.
+        arguments, also begins a call.  Others repeat the name and id with every piece.
         """
         key = index if isinstance(index, int | str) else id
         candidate = self._by_key.get(key) if key is not None else None if name else self._last
@@ -243,7 +243,7 @@ class ChatDecoder(Decoder):
     """Decodes a complete response, or the chunks in a stream.
 
     Only the first choice is read.  A stream is complete at its ``[DONE]``, because some services send no finish reason.
-    It is also complete at a finish reason, because then at most the usage is missing, and a retry would cost as much
+    It is also complete at a finish reason, because at most the usage is then missing, and a retry would cost as much
     again.
     """
 
@@ -452,7 +452,7 @@ class ChatDecoder(Decoder):
 
 
 def _is_other(detail: Mapping[str, Any], last: Mapping[str, Any]) -> bool:
-    """Return whether a detail begins a new entry.  Not every piece of an entry repeats its id."""
+    """Return whether a detail begins a new entry, given that not every piece of an entry repeats the id."""
     ids = detail.get("id"), last.get("id")
     return any(detail.get(key) != last.get(key) for key in ("type", "index")) or (all(ids) and ids[0] != ids[1])
 
@@ -470,7 +470,7 @@ def _extract_text(value: Any) -> str:
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
-    """Return the counts, in any of the services' spellings."""
+    """Return the counts, in whichever of the services' spellings they come."""
     inputs, outputs = object_at(usage, "prompt_tokens_details"), object_at(usage, "completion_tokens_details")
     input_tokens = first_count(usage.get("prompt_tokens"), usage.get("input_tokens"))
     output_tokens = first_count(usage.get("completion_tokens"), usage.get("output_tokens"))

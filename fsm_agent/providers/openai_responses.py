@@ -1,4 +1,4 @@
-"""The codec for OpenAI's Responses API: requests."""
+"""The codec that writes requests for OpenAI's Responses API."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class OpenAIResponsesCodec(Codec):
     """The codec for ``/responses``, as served by OpenAI and compatible services.
 
     Each request holds the whole dialog, so the provider stores nothing (``store: false``) unless the extra body asks
-    for it.  The API has no seed: a seed in the settings is omitted.
+    for it.  The API has no seed, so a seed in the settings is omitted.
 
     Examples:
         >>> OpenAIResponsesCodec().path("gpt-5-mini", stream=False)
@@ -230,7 +230,7 @@ def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any
 
 
 class _DialogInItems:
-    """Encodes a dialog as items.  Each call and its result share an id that is unique in the dialog."""
+    """Encodes a dialog as items, in which each call and its result share an id that is unique in the dialog."""
 
     def __init__(self, model: str, profile: Profile, is_stored: bool) -> None:
         self._model = model
@@ -277,7 +277,7 @@ class _DialogInItems:
         return [self._media(part)]
 
     def _media(self, part: Image | Document) -> dict[str, Any]:
-        """Encode an image or a file as in https://developers.openai.com/api/docs/guides/file-inputs (2026-11)."""
+        """Encode an image or a file as https://developers.openai.com/api/docs/guides/file-inputs (2026-11) says."""
         check_visible(part, self._model, images=self._profile.images)
         if isinstance(part, Image):
             return {"type": "input_image", "detail": "auto", "image_url": part.data_url()}
@@ -299,8 +299,8 @@ class _DialogInItems:
     def _is_known(self, reasoning: Mapping[str, Any]) -> bool:
         """Return whether the service accepts the reasoning item.
 
-        Services that encrypt reasoning accept no other form: "Invalid 'input[1].content': array too long.  Expected an
-        array with maximum length 0".  Others (DeepSeek, vLLM) require the text.
+        Services that encrypt reasoning accept it in no other form: "Invalid 'input[1].content': array too long.
+        Expected an array with maximum length 0".  Others (DeepSeek, vLLM) require the text.
         https://github.com/microsoft/agent-framework-go/pull/784 and https://github.com/vllm-project/vllm/pull/28248,
         read in November 2026.
         """
@@ -309,7 +309,7 @@ class _DialogInItems:
         return self._profile.reasoning_name != "encrypted_content" and bool(reasoning.get("content"))
 
     def _items(self, head: Any, parts: Sequence[Part]) -> Iterator[Any]:
-        """Yield an item with its parts, then text and calls that do not belong to it.
+        """Yield an item with its parts, then any text and calls that do not belong to it.
 
         The order matters: a message between calls may be refused.
         """
@@ -363,7 +363,7 @@ class _DialogInItems:
             yield {"type": f"{kind}_output", "call_id": id, "output": result.text or "{}"}
 
     def _screen(self, result: FunctionResult, id: str, head: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield the screen after an action, then the text and further attachments that its output cannot hold."""
+        """Yield the screen after an action, then the text and attachments that the action's output cannot hold."""
         rest = list(result.attachments)
         screen = next((part for part in reversed(rest) if isinstance(part, Image)), None)
         if screen is not None:
@@ -382,7 +382,7 @@ class _DialogInItems:
 
 
 def _group_by_item(message: Message) -> Iterator[tuple[Any, list[Part]]]:
-    """Yield each item with its parts of the message, and None with the parts that belong to no item."""
+    """Yield each item with the message parts that belong to it, and None with the parts that belong to no item."""
     head: Any = None
     parts: list[Part] = []
     for part in message.parts:
@@ -427,7 +427,7 @@ def _is_hollow(entry: Mapping[str, Any]) -> bool:
 
 
 def _fill(content: list[dict[str, Any]], texts: Sequence[str]) -> list[dict[str, Any]] | None:
-    """Fill the hollow entries with these texts.  Return all entries, or None if the counts differ."""
+    """Fill the entries that were emptied with these texts.  Return all entries, or None if the counts differ."""
     left = list(reversed(texts))
     if sum(map(_is_hollow, content)) != len(left):
         return None

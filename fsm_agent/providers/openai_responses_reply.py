@@ -1,8 +1,8 @@
 """Replies from the Responses API, complete or streamed.
 
-In a message, an item is an `Opaque` part followed by provider-independent parts.  The opaque part is the item as
-received, without the content of the other parts.  It holds ids, citations, encrypted reasoning and so on, and is sent
-back only to this API.  An item that only this API understands is an opaque part alone.
+In a message, an item becomes an `Opaque` part followed by provider-independent parts.  The opaque part is the item as
+received, without what the other parts contain.  It holds ids, citations, encrypted reasoning and so on, and is sent
+back only to this API.  An item that only this API understands becomes just an opaque part.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _ENDS = {
 def item_parts(item: Mapping[str, Any], *, has_answer: bool = False) -> Iterator[Part]:
     """Yield an item as message parts.
 
-    A message item's text is reasoning if another item is the answer.
+    A message item's text counts as reasoning if another item is the answer.
     """
     kind = item_type(item)
     if kind == "message":
@@ -89,7 +89,8 @@ def item_parts(item: Mapping[str, Any], *, has_answer: bool = False) -> Iterator
 def is_answer(item: Mapping[str, Any]) -> bool:
     """Return whether a message item is marked as the final answer.
 
-    The phases are ``commentary`` and ``final_answer``: openai-python 3.54, `ResponseOutputMessage` (November 2026).
+    The phases are ``commentary`` and ``final_answer``, according to `ResponseOutputMessage` in openai-python 3.54
+    (November 2026).
     """
     return item.get("phase") == "final_answer"
 
@@ -114,12 +115,12 @@ def call_of(item: Mapping[str, Any]) -> FunctionCall | None:
 
 
 def item_type(item: Any) -> str:
-    """Return the type of an item, entry or event, or "" if it has none."""
+    """Return the type that an item, entry or event has, or "" if it has none."""
     return (text_or_none(item.get("type")) or "") if isinstance(item, Mapping) else ""
 
 
 def entries(content: Any) -> list[dict[str, Any]]:
-    """Return the entries in the content of an item."""
+    """Return the entries in an item's content."""
     return [entry for entry in content if isinstance(entry, dict)] if isinstance(content, list) else []
 
 
@@ -164,7 +165,7 @@ PIECES = {
 
 
 class ArrivingItem:
-    """An item of the output that is still arriving."""
+    """An item in the output that is still arriving."""
 
     __slots__ = ("call", "data", "index", "is_completed", "is_done", "is_matched", "kind", "texts", "totals")
 
@@ -181,7 +182,7 @@ class ArrivingItem:
         self.is_completed = False
 
     def part(self, piece: DeltaTarget, index: int) -> ArrivingText:
-        """Return the received text of the part with this index in events."""
+        """Return the text received so far for the part that events give this index."""
         return self.texts.setdefault((piece, index), ArrivingText())
 
     def total(self, piece: DeltaTarget) -> ArrivingText:
@@ -205,7 +206,7 @@ class ArrivingItem:
 
 
 def whole_text(piece: DeltaTarget, data: Mapping[str, Any]) -> str:
-    """Return the text in all parts of this kind in a whole item."""
+    """Return the text from all of a whole item's parts of this kind."""
     if not piece.part:
         return as_text(data.get(piece.field))
     parts = [entry.get(piece.key) for entry in entries(data.get(piece.field)) if entry.get("type") == piece.part]
@@ -213,7 +214,7 @@ def whole_text(piece: DeltaTarget, data: Mapping[str, Any]) -> str:
 
 
 def matched(arrived: Sequence[ArrivingItem], output: Sequence[dict[str, Any]]) -> list[ArrivingItem]:
-    """Match items in the whole output to arrived items: by id, by index, or by kind in order, whichever works first."""
+    """Match items in the whole output to items that have arrived: by id, else by index, else by kind in order."""
     by_id: dict[tuple[str, str], ArrivingItem | None] = {}
     by_index: dict[tuple[str, int], ArrivingItem | None] = {}
     by_kind: dict[str, deque[ArrivingItem]] = {}
@@ -236,7 +237,7 @@ def matched(arrived: Sequence[ArrivingItem], output: Sequence[dict[str, Any]]) -
 
 
 def _free(item: ArrivingItem | None) -> ArrivingItem | None:
-    """Mark the item as matched and return it, or return None if it was matched before."""
+    """Mark the item as matched and return it, or return None if it has been matched before."""
     if item is None or item.is_matched:
         return None
     item.is_matched = True
@@ -331,7 +332,7 @@ class ResponsesDecoder(Decoder):
                 self._end_item(item)
 
     def _take_output(self, output: list[dict[str, Any]]) -> None:
-        """Replace the received items with those in the whole output, and emit their missing deltas."""
+        """Replace the received items with those in the whole output, and emit the deltas that are missing for them."""
         items = matched(self._items, output)
         for item, data in zip(items, output, strict=True):
             self._settle(item, data)
@@ -414,7 +415,7 @@ class ResponsesDecoder(Decoder):
 
 
 def _is_error(document: Mapping[str, Any], kind: str) -> bool:
-    """Return whether the document is an error.  ``kind`` is the type of an event, or "" for a whole body."""
+    """Return whether the document is an error.  ``kind`` is an event's type, or "" for a whole body."""
     if kind:
         return kind.endswith("error") or (not kind.startswith("response.") and bool(document.get("error")))
     is_flat = document.get("object") == "error" or "message" in document or "detail" in document

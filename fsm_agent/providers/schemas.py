@@ -1,8 +1,8 @@
-"""JSON Schemas for models: what each provider accepts, how schemas are made to fit, and how prompts describe outputs.
+"""JSON Schemas for models: what each provider accepts, how schemas are made to fit, and how prompts describe them.
 
-A constraint that a provider does not accept moves into the description, as in the providers' SDKs.  An annotation that
-the provider refuses is dropped.  OpenAI and Anthropic enforce a schema only if they can express all of it.  Google
-takes any schema.
+A constraint that a provider does not accept is moved into the description, as the providers' SDKs do, whereas an
+annotation that the provider refuses is dropped.  OpenAI and Anthropic enforce a schema only if they can express all of
+it, whereas Google takes any schema.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _is_plain(value: Any, schema: Mapping[str, Any]) -> bool:
 
 
 class Rules(NamedTuple):
-    """The part of JSON Schema that a provider accepts."""
+    """Says which part of JSON Schema a provider accepts."""
 
     kept: Mapping[str, Test]  # keys that it takes unchanged, if the value passes the test
     nested: Mapping[str, str]  # keys that hold schemas, and the provider's names for them
@@ -111,7 +111,7 @@ _MAX_UNIONS = 16
 
 
 class ClosedSchema(NamedTuple):
-    """A schema that Claude can enforce, and how much of a request's limits it uses."""
+    """A schema that Claude can enforce, with how much of a request's limits it uses up."""
 
     schema: Schema
     optional: int  # properties that are not required
@@ -119,7 +119,7 @@ class ClosedSchema(NamedTuple):
 
 
 class SchemaLimits:
-    """The remaining schema limits of one request to Claude."""
+    """What is left of the limits on schemas in one request to Claude."""
 
     def __init__(self) -> None:
         self._functions = _MAX_STRICT_FUNCTIONS
@@ -127,7 +127,7 @@ class SchemaLimits:
         self._unions = _MAX_UNIONS
 
     def take(self, closed: ClosedSchema, *, of_function: bool) -> bool:
-        """If the schema fits within the limits, count it and return True.  Otherwise return False."""
+        """If the schema fits within the limits, count it and return True; otherwise return False."""
         left = self._functions - of_function, self._optional - closed.optional, self._unions - closed.unions
         if min(left) < 0:
             return False
@@ -149,7 +149,7 @@ def strict_schema(schema: Mapping[str, Any]) -> Schema | None:
 
 
 def closed_schema(schema: Mapping[str, Any]) -> ClosedSchema | None:
-    """Return the schema in the form that Claude enforces, or None if that would change its meaning."""
+    """Return the schema in the form that Claude enforces, or None if this form would change its meaning."""
     try:
         return _Claude(schema).closed()
     except _NotTaken:
@@ -157,7 +157,7 @@ def closed_schema(schema: Mapping[str, Any]) -> ClosedSchema | None:
 
 
 def gemini_schema(schema: Mapping[str, Any]) -> Schema:
-    """Return an object's schema in the part of JSON Schema that Gemini accepts.
+    """Return an object's schema, using only the part of JSON Schema that Gemini accepts.
 
     References are replaced by their targets, except recursive ones.  Properties with a recursive reference become
     optional.
@@ -175,7 +175,7 @@ def sendable_schema(schema: Mapping[str, Any], *, takes_strict: bool) -> tuple[S
 
 
 def sendable_output(output: Output, *, takes_strict: bool) -> tuple[Schema, bool]:
-    """Return `(schema, strict)`: the schema of an output, and whether it is in strict mode.
+    """Return `(schema, strict)`: the schema for an output, and whether it is in strict mode.
 
     The schema's objects are closed in either case.
     """
@@ -184,9 +184,9 @@ def sendable_output(output: Output, *, takes_strict: bool) -> tuple[Schema, bool
 
 
 def closed_objects(schema: Mapping[str, Any]) -> Schema:
-    """Return the schema with ``additionalProperties: false`` on each object that does not say otherwise.
+    """Return the schema with ``additionalProperties: false`` in each object that does not say otherwise.
 
-    A schema with `allOf` is unchanged, because each part would refuse the properties of the others.
+    A schema with `allOf` is unchanged, because each part would refuse the others' properties.
     """
     is_combined = b'"allOf"' in pydantic_core.to_json(schema)
     closed: Schema = dict(schema) if is_combined else _closed(schema)
@@ -230,7 +230,7 @@ def _print_schema(output: Output, schema: Mapping[str, Any]) -> str:
 
 
 class _NotTaken(Exception):
-    """The provider cannot enforce the schema.  Never leaves this module."""
+    """Raised when the provider cannot enforce the schema.  This exception never leaves this module."""
 
 
 class _Reducer:
@@ -268,7 +268,7 @@ class _Reducer:
         return {**only, **{key: value for key, value in schema.items() if key != "allOf"}}
 
     def _followed(self, node: Mapping[str, Any], depth: int) -> Schema | None:
-        """Return the replacement for a schema with a reference, or None to process it like any other schema."""
+        """Return what replaces a schema with a reference, or None to process it like any other schema."""
         return None
 
     def _nested(self, key: str, value: Any, depth: int) -> Any:
@@ -277,7 +277,7 @@ class _Reducer:
         return [self.reduce(inner, depth) for inner in value] if "Of" in key else self.reduce(value, depth)
 
     def _left_out(self, key: str, value: Any) -> str | None:
-        """Return a note about the key for the description, or None to drop it silently."""
+        """Return a note about the key to add to the description, or None to drop the key silently."""
         if key in _CONSTRAINTS:
             return f"{key}: {value}"
         if key not in self.rules.dropped:
@@ -299,7 +299,7 @@ class _Reducer:
         return reduced
 
     def _check_required(self, reduced: Schema, optional: Collection[str]) -> None:
-        """Check the properties that an object does not require.  By default, any are allowed."""
+        """Check the properties that an object does not require.  By default, any may be left out."""
 
     def _target(self, pointer: str) -> Mapping[str, Any]:
         """Return the target of a reference into this schema, or {} for any other reference."""
@@ -361,7 +361,7 @@ class _Claude(_Reducer):
         return ClosedSchema(self.reduce(self._root), self._optional, self._unions)
 
     def _followed(self, node: Mapping[str, Any], depth: int) -> Schema | None:
-        """Return a reference that stands alone.  A reference with siblings is replaced by its target."""
+        """Return a reference that stands alone unchanged.  A reference with siblings is replaced by its target."""
         if "$ref" not in node:
             return None
         if (name := node["$ref"]) not in self._definitions:
@@ -526,7 +526,7 @@ def _infer_type(plain: Mapping[str, Any]) -> str | None:
 
 
 def _variants(values: list[Any], kinds: list[str]) -> Iterator[Schema]:
-    """Yield one schema for each type among the values, because Gemini accepts an `enum` only of strings or numbers."""
+    """Yield one schema for each type among the values, because Gemini accepts an `enum` only for strings or numbers."""
     groups: dict[str, list[Any]] = {}
     for value in values:
         groups.setdefault(_kind(value, kinds), []).append(value)
@@ -551,7 +551,7 @@ def _kind(value: Any, kinds: list[str]) -> str:
 
 
 def _relax(node: Any, leading_back: Container[str]) -> bool:
-    """Make properties with a recursive reference optional.  Return True if such a reference is elsewhere."""
+    """Make properties with a recursive reference optional.  Return whether one also occurs elsewhere."""
     if isinstance(node, list):
         return True in [_relax(item, leading_back) for item in node]  # a list, because each item must be relaxed
     if not isinstance(node, dict):

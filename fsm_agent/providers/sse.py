@@ -1,7 +1,7 @@
-"""Parsing of streamed replies: server-sent events, their JSON, and text split within a character.
+"""Parses streamed replies: server-sent events, their JSON, and text that is split within a character.
 
 JSON may escape a character beyond U+FFFF as a surrogate pair.  Servers that split text by UTF-16 units, as JavaScript
-does, may send the two halves in separate events.  Neither half is a character by itself.
+does, may send the two halves in separate events, although neither half is a character by itself.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class ServerEvent(NamedTuple):
 class EventStream:
     """Parses the bytes of a response into server-sent events.
 
-    It follows the HTML standard (https://html.spec.whatwg.org/multipage/server-sent-events.html, read November 2026),
-    with two differences.  The last event needs no blank line after it.  A body whose beginning looks like JSON or HTML
-    is not a stream and is kept in `document`.
+    It follows the HTML standard (https://html.spec.whatwg.org/multipage/server-sent-events.html, read in November
+    2026), with two differences: the last event needs no blank line after it, and a body whose beginning looks like JSON
+    or HTML is not a stream and is kept in `document`.
 
-    httpx-sse 0.4.3 is as fast, but it reads only an `httpx.Response`, does not limit the size of events, and drops
+    httpx-sse 0.4.3 is just as fast, but it reads only an `httpx.Response`, does not limit the size of events, and drops
     bodies that are not streams.
 
     Args:
@@ -158,14 +158,14 @@ class EventStream:
 
 
 def read_json(data: bytes, keep_halves: Callable[[Any], Any] | None = None) -> Any:
-    """Return the value of a provider's JSON.
+    """Return the value that a provider's JSON describes.
 
     Raw control characters in strings are accepted, because some services send them.  Halves of surrogate pairs become
     U+FFFD.
 
     Args:
         data: The JSON.
-        keep_halves: Converts a value that has halves of surrogate pairs.  Without it, they are replaced.
+        keep_halves: Converts a value that contains halves of surrogate pairs.  By default, the halves are replaced.
 
     Raises:
         ValueError: If the data is not JSON.
@@ -184,12 +184,12 @@ def read_json(data: bytes, keep_halves: Callable[[Any], Any] | None = None) -> A
 
 
 def request_id(headers: Mapping[str, str]) -> str | None:
-    """Return the provider's id for this response, which its support may ask for."""
+    """Return the provider's id for this response, for which its support may ask."""
     return next((headers[name][:200] for name in _REQUEST_ID if headers.get(name)), None)
 
 
 class CutText(str):
-    """A string that begins or ends with half a surrogate pair.  As a `str`, it has U+FFFD instead.
+    """A string that begins or ends with half a surrogate pair, in place of which its value as a `str` has U+FFFD.
 
     Attributes:
         halves: The string as received.
@@ -214,7 +214,10 @@ def mended(text: str) -> str:
 
 
 def with_halves(value: Any) -> Any:
-    """Return a JSON value with valid strings.  Strings that begin or end with half a pair become `CutText`."""
+    """Return a JSON value in which all strings are valid.
+
+    Those that begin or end with half a pair become `CutText`.
+    """
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, list):
@@ -267,7 +270,7 @@ class ArrivingText:
         return self.add(_LOST)
 
     def rest(self, whole: str) -> str:
-        """Return the rest of the whole text, which replaces half a pair, or "" if it does not continue this text."""
+        """Return the rest of ``whole``, in place of half a pair, or "" if it does not continue this text."""
         self.half = ""
         return whole[self.length :] if len(whole) > self.length and whole.startswith(str(self)) else ""
 
