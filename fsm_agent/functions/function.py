@@ -30,6 +30,7 @@ from fsm_agent.functions.schema import (
     ArgumentsValidator,
     Validator,
     described,
+    in_current_draft,
     passing,
     refused,
     validate_arguments,
@@ -108,6 +109,8 @@ class Function(Policy, Generic[P, R, Deps]):
                 f"call of function {self.name!r}: expected a plain function besides acall, got None; pass call=… as"
                 " well"
             )
+        if self.validator is None:
+            object.__setattr__(self, "parameters", in_current_draft(self.parameters))
         object.__setattr__(self, "description", self.description or "")
         note = f"Deprecated: {self.deprecated}" if self.deprecated else ""
         if note not in self.description:

@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import islice
+from operator import is_
 from reprlib import Repr
 from types import SimpleNamespace
 from typing import (
@@ -59,6 +60,13 @@ _WHOLE = {"ge": math.ceil, "gt": math.floor, "le": math.floor, "lt": math.ceil}
 _LENGTHS = {"minLength": "min_length", "maxLength": "max_length"}
 _TEXT = {**_LENGTHS, "pattern": "pattern"}
 _LIST = {"minItems": "min_length", "maxItems": "max_length"}
+_MAX_CURRENT_DEPTH = 64  # levels in which other drafts are looked for
+_VALUES = ("const", "default", "example")  # keys for which null is a value
+_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_NESTED = (  # keys that hold a schema, or several
+    *("items", "prefixItems", "contains", "additionalProperties", "propertyNames", "anyOf", "oneOf", "allOf"),
+    *("not", "if", "then", "else"),
+)
 _MAX_TYPES = 7  # JSON Schema has no more
 _UNICODE = re.compile(r"\\[wWdDsSpPbB]")
 _REPEAT = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
@@ -176,6 +184,46 @@ class ArgumentsValidator:
             read = _Reader(self._schema).object(self._schema, 0)
             self._validator = _compiled(read) or _compiled({"type": "dict", "keys_schema": _TEXT_CORE})
         return self._validator.validate_json(arguments)
+
+
+def in_current_draft(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a JSON Schema of another program as the current draft writes it, since models accept no other.
+
+    Some servers write null for a key that they leave out, and the exclusive bounds of draft 4, which are booleans.
+    """
+    return cast("Mapping[str, Any]", _current(schema, {}, 0))
+
+
+def _current(schema: Any, known: dict[int, Any], depth: int) -> Any:
+    if depth > _MAX_CURRENT_DEPTH or not isinstance(schema, Mapping):
+        return schema
+    if id(schema) not in known:
+        known[id(schema)] = schema  # if it contains itself
+        found = {
+            key: _current_value(key, value, known, depth + 1)
+            for key, value in schema.items()
+            if value is not None or key in _VALUES
+        }
+        for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+            is_exclusive = found.get(exclusive)
+            if isinstance(is_exclusive, bool):
+                del found[exclusive]
+                if is_exclusive and bound in found:
+                    found[exclusive] = found.pop(bound)
+        is_same = len(found) == len(schema) and all(found.get(key) is schema[key] for key in schema)
+        known[id(schema)] = schema if is_same else found
+    return known[id(schema)]
+
+
+def _current_value(key: str, value: Any, known: dict[int, Any], depth: int) -> Any:
+    items: Any
+    if key in _BY_NAME and isinstance(value, Mapping):
+        items = {name: _current(inner, known, depth) for name, inner in value.items()}
+        return value if all(items[name] is value[name] for name in items) else items
+    if key in _NESTED and isinstance(value, list):
+        items = [_current(inner, known, depth) for inner in value]
+        return value if all(map(is_, items, value)) else items
+    return _current(value, known, depth) if key in _NESTED else value
 
 
 def cores_of(kinds: Sequence[Any], root: Mapping[str, Any]) -> list[Core]:

@@ -41,6 +41,26 @@ ANY_SCHEMA = st.recursive(
 )
 
 
+DRAFTS: list[tuple[Any, Any]] = [  # a property's schema of another draft, and the current draft of it
+    ({"type": "number", "minimum": 0, "exclusiveMinimum": True}, {"type": "number", "exclusiveMinimum": 0}),
+    ({"type": "number", "maximum": 9, "exclusiveMaximum": False}, {"type": "number", "maximum": 9}),
+    ({"exclusiveMinimum": True}, {}),
+    ({"type": "object", "properties": None, "required": None, "$defs": None}, {"type": "object"}),
+    ({"type": "string", "enum": None, "description": None, "anyOf": None}, STRING),
+    ({"type": "array", "items": {"anyOf": [{"type": None}]}}, {"type": "array", "items": {"anyOf": [{}]}}),
+    ({"type": "array", "items": [{"title": None}, STRING]}, {"type": "array", "items": [{}, STRING]}),
+    *[(values, values) for values in ({"const": None}, {"default": None}, {"enum": [None]}, {"default": {"a": None}})],
+]
+
+
+@pytest.mark.parametrize(("given", "current"), DRAFTS)
+def test_a_schema_of_another_draft_is_sent_in_the_current_one(given: Any, current: Any) -> None:
+    whole = {"type": "object", "properties": {"a": given}, "title": None}
+    kept = json.dumps(whole)
+    assert Function(name="f", parameters=whole).parameters == {"type": "object", "properties": {"a": current}}
+    assert json.dumps(whole) == kept
+
+
 CHECKED: list[tuple[Any, list[Any], list[Any]]] = [  # a schema, what it allows, and what it does not
     (STRING, ["", "a"], [1, None, ["a"], {}]),
     (INTEGER, [1, -1, 10**30, 2.0, "5"], [1.5, "a", [1]]),
@@ -97,6 +117,13 @@ class TestSchemaOnly:
                 assert made.refusal(json.dumps({"a": value})).startswith("a"), schema
             assert made.refusal("{}").startswith("a: ")
             assert made.parameters is parameters
+
+    def test_the_bounds_of_draft_4_are_checked(self):
+        for is_exclusive, least in ((True, 1), (False, 0)):
+            bounded = {"type": "integer", "minimum": 0, "exclusiveMinimum": is_exclusive}
+            made = Function(name="f", parameters={"type": "object", "properties": {"a": bounded}})
+            assert made.refusal(json.dumps({"a": least})) is None
+            assert made.refusal(json.dumps({"a": least - 1})).startswith("a")
 
     def test_a_wrong_number_is_one_problem_of_its_field(self):
         for number in ({"type": "number"}, {"anyOf": [{"type": "number"}, {"type": "null"}]}):

@@ -266,7 +266,7 @@ def test_nothing_stands_beside_a_reference() -> None:
             {"anyOf": [{"$ref": "#/$defs/N"}], "description": 'd (anyOf: [{"minItems":1}])'},
         ),
         ({"allOf": [{"oneOf": [{}]}]}, {"anyOf": [{"$ref": "#/$defs/N"}], "description": "(anyOf: [{}])"}),
-        ({"anyOf": None}, {"anyOf": [{"$ref": "#/$defs/N"}]}),
+        ({"anyOf": None}, {"$ref": "#/$defs/N"}),
     ],
 )
 def test_a_reference_is_kept_beside_other_choices(beside: dict[str, Any], said: dict[str, Any]) -> None:
