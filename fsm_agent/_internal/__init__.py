@@ -1,4 +1,4 @@
-"""The foundation: frozen values, vectors, and the masking of secrets.
+"""The package's foundation: immutable values, vectors, and the masking of secrets.
 
 This package knows nothing of agents, models or networks.  It is private: names may change in any release.
 """

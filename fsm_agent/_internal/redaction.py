@@ -1,8 +1,8 @@
 """Find and mask the secret parts of requests, URLs and texts.
 
 A secret is recognized by its name (`is_secret_name`), by its position in a URL (`secrets_in_url`, `path_tokens`), by
-its format (API keys, tokens and account numbers of known services), or because it was declared as one, such as
-``api_key``.
+its format (API keys, tokens and account numbers from known services), or because it was declared to be one, as
+``api_key`` is.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _SCALAR = re.compile(r'"(?:[^"\\]++|\\.)*+"|-?[0-9][0-9.eE+-]*+')  # a string or
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether a header, parameter, option or variable with this name has a secret value."""
+    """Return whether the value of a header, parameter, option or variable with this name is secret."""
     return _NAME.search(name) is not None
 
 
 def secrets_in_headers(headers: Iterable[tuple[str, str]], *, all_names: bool = False) -> Iterator[str]:
-    """Yield the secrets in headers: values, credentials after a scheme (``Bearer …``), cookies.
+    """Yield the secrets in headers: values, credentials after a scheme (``Bearer …``), and cookies.
 
     With ``all_names``, every long value counts as a secret.
     """
@@ -75,7 +75,7 @@ def secrets_in_headers(headers: Iterable[tuple[str, str]], *, all_names: bool = 
 
 
 def secrets_in_url(url: str) -> Iterator[str]:
-    """Yield the user and password of a URL, raw and decoded, and the secret values in its query."""
+    """Yield the user and password in a URL, raw and decoded, and the secret values in its query."""
     user = _authority(url).rpartition("@")[0]
     yield from filter(None, [user, user.partition(":")[2], urllib.parse.unquote(user.partition(":")[2])])
     for name, value in _query(url):
@@ -84,7 +84,7 @@ def secrets_in_url(url: str) -> Iterator[str]:
 
 
 def secrets_in_proxies() -> Iterator[str]:
-    """Yield the secrets in the proxy URLs of the environment."""
+    """Yield the secrets in the proxy URLs that the environment names."""
     from urllib.request import getproxies_environment  # imports an HTTP client
 
     for url in getproxies_environment().values():
@@ -92,7 +92,7 @@ def secrets_in_proxies() -> Iterator[str]:
 
 
 def path_tokens(url: str) -> Iterator[str]:
-    """Yield path segments of a URL that may be tokens: long, with a digit, mixed case, or a word such as ``key``."""
+    """Yield a URL's path segments that may be tokens: long ones with a digit, mixed case, or a word such as ``key``."""
     for step in _path(url).split("/"):
         text = urllib.parse.unquote(step)
         is_mixed = len(text) >= 2 * MIN_ANYWHERE_CHARS and not (text.islower() or text.isupper() or text.istitle())
@@ -129,7 +129,7 @@ def _query(url: str) -> list[tuple[str, str]]:
 
 
 class Secrets:
-    """Secret values, in all spellings that may occur in text.
+    """Secret values, which are masked in all spellings that may occur in text.
 
     Short values match only as whole words.  Placeholders such as ``none`` are ignored.
     """
@@ -142,7 +142,7 @@ class Secrets:
 
     @cached_property
     def _spellings(self) -> list[str]:
-        """The spellings, longest first, so that a spelling within another one is masked with the longer one."""
+        """The spellings, longest first, so that one within another is masked along with the longer one."""
         real = [value for value in self._values if len(value) >= MIN_CHARS and value.lower() not in _PLACEHOLDERS]
         return sorted({spelling for value in real for spelling in _spelled(value)}, key=len, reverse=True)
 
@@ -152,7 +152,7 @@ class Secrets:
         return re.compile(f"{_START}(?:{'|'.join(short)})(?![A-Za-z0-9])") if short else None
 
     def mask(self, text: str) -> str:
-        """Mask these secrets, pieces of them in cut text, and likely keys."""
+        """Mask these secrets, pieces of them in text that was cut, and likely keys."""
         for spelling in self._spellings:
             if len(spelling) >= MIN_ANYWHERE_CHARS:
                 text = _without_pieces(text.replace(spelling, MASK), spelling)
@@ -161,7 +161,7 @@ class Secrets:
         return _KEY.sub(MASK, text)
 
     def mask_json(self, text: str) -> str:
-        """Return a JSON document with the secrets in its strings and numbers masked.  The result is valid JSON.
+        """Return a JSON document with the secrets in its strings and numbers masked.  The result is still valid JSON.
 
         Raises:
             RecursionError: If the document is nested too deeply.
@@ -180,13 +180,13 @@ class Secrets:
 
 
 def masked_arguments(text: str) -> str:
-    """Return the JSON arguments of a function, which may be cut, with passwords and likely keys masked."""
+    """Return a function's JSON arguments, which may have been cut, with passwords and likely keys masked."""
     named = _ARGUMENT.sub(lambda item: f'{item[1]}"{MASK}"' if _SECRET_ARGUMENT.search(item[1]) else item[0], text)
     return mask_keys(named)
 
 
 def unmasked(given: Any, shown: Any, original: Any) -> Any:
-    """Return edited JSON data, with masks that were not edited replaced by the original values."""
+    """Return edited JSON data in which masks that were not edited are replaced by the original values."""
     if isinstance(given, dict) and isinstance(shown, dict):
         return {k: unmasked(v, shown.get(k), original.get(k)) if k in shown else v for k, v in given.items()}
     if isinstance(given, list) and isinstance(shown, list) and len(given) == len(shown):
@@ -198,7 +198,7 @@ _held: dict[str, None] = {}  # the keys of the clients in this OS process, the n
 
 
 def hold_key(key: str) -> None:
-    """Make `mask_keys` mask the key of a client, whatever its format.  Short keys are ignored: they may be words."""
+    """Make `mask_keys` mask a client's key, whatever its format.  Short keys are ignored, because they may be words."""
     if len(key) >= MIN_HELD_CHARS and key not in _held:
         _held[key] = None
         if len(_held) > MAX_HELD:
@@ -206,14 +206,14 @@ def hold_key(key: str) -> None:
 
 
 def mask_keys(text: str) -> str:
-    """Return text with likely keys, and the keys of clients, masked except for their first characters."""
+    """Return text in which likely keys and clients' keys are masked, except for their first characters."""
     for key in tuple(_held):
         text = text.replace(key, f"{key[:4]}{MASK}")
     return _KEY.sub(lambda key: f"{key[0][:4]}{MASK}", text)
 
 
 def _without_pieces(text: str, secret: str) -> str:
-    """Mask a secret's beginning before a cut or a gap in the text, and its end after a gap."""
+    """Mask the beginning of a secret before a cut or a gap in the text, and the end of one after a gap."""
     spans = []  # start and end of each
     index = text.find(secret[:MIN_PIECE_CHARS])
     while index >= 0:
@@ -238,7 +238,7 @@ def _without_pieces(text: str, secret: str) -> str:
 
 
 def _spelled(value: str) -> Iterator[str]:
-    """Yield a value unchanged, escaped for JSON and URLs, and in Base64 at any position within encoded text."""
+    """Yield a value unchanged, escaped for JSON and for URLs, and as it looks at any position within Base64 text."""
     yield from (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
     yield value.replace("/", r"\/")  # in the JSON of PHP
     yield _ESCAPED_BY_DOTNET.sub(lambda found: f"\\u{ord(found[0]):04X}", value)

@@ -1,6 +1,6 @@
-"""The registry: named entries of one kind, such as providers or agent classes.
+"""Registries, which hold named entries of one kind, such as providers or agent classes.
 
-Agent classes with an ``agent_type`` are registered in `AGENTS` of `fsm_agent.agents.agent_base` when they are defined.
+Agent classes with an ``agent_type`` are registered in `fsm_agent.agents.agent_base.AGENTS` when they are defined.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class Registry(Mapping[str, T], Generic[T]):
     """Entries by name, for this OS process: a read-only mapping with `register`.
 
     Args:
-        kind: The word for an entry, used in messages.
-        error: The class of the registry's errors.
+        kind: The word that messages use for an entry.
+        error: The class of the errors that the registry raises.
         entries: The initial entries.
         replaces: Returns whether a new entry may replace the current one with the same name.
-        remedy: How to resolve a name conflict, for messages.
+        remedy: Tells users, in messages, how to resolve a name conflict.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     @contextmanager
     def scoped(self) -> Iterator[Self]:
-        """Undo registrations at the end of the block, for tests."""
+        """Undo the registrations made inside the block when it ends, for tests."""
         before = dict(self._entries)
         try:
             yield self

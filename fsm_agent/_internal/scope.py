@@ -10,7 +10,7 @@ from typing import Generic, Self, TypeVar
 
 
 class Closing(ABC):
-    """An object that is closed at the end of a ``with`` or ``async with`` block."""
+    """A base for objects that a ``with`` or ``async with`` block closes at its end."""
 
     @abstractmethod
     def close(self) -> None:
@@ -44,10 +44,11 @@ class _Block(Generic[T]):
 
 
 class ScopedValue(Generic[T]):
-    """A value for the code inside a ``with`` block, and for the tasks and threads that it starts.
+    """A value for the code inside a ``with`` block and for the tasks and threads that this code starts.
 
-    Concurrent tasks and threads can set different values.  A thread without the context, such as a `threading.Thread`,
-    sees the value that was set last anywhere in the OS process, so that a test's settings also apply to such threads.
+    Concurrent tasks and threads can set different values.  A thread that does not inherit the context, such as a
+    `threading.Thread`, sees the value that was set last anywhere in the OS process, so that a test's settings also
+    apply to such threads.
     """
 
     def __init__(self, name: str, default: T) -> None:

@@ -1,6 +1,6 @@
-"""Values: immutable data based on `msgspec`, which makes, compares, copies, writes and reads them in C.
+"""Values: immutable data, based on `msgspec`, which creates, compares, copies, writes and reads them in C.
 
-Pydantic is used for users' types: outputs, function arguments, configuration.
+Pydantic is used for users' types: outputs, function arguments and configuration.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNIONS = (Union, UnionType)  # the origins of a union, which may be written in t
 
 
 def types_of(annotation: Any) -> tuple[Any, ...]:
-    """Return the types of a union, or the annotation itself if it is not a union."""
+    """Return the types in a union, or the annotation itself if it is not a union."""
     return get_args(annotation) if get_origin(annotation) in UNIONS else (annotation,)
 
 
@@ -59,12 +59,12 @@ _LARGEST = 2**63 - 1  # the largest integer that common readers of JSON accept
 
 
 def is_whole(value: object, least: float = -_LARGEST) -> bool:
-    """Return whether a value is an integer of at least ``least`` that JSON keeps exactly.  False for booleans."""
+    """Return whether a value is an integer of at least ``least`` that JSON keeps exactly.  Booleans do not count."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _LARGEST
 
 
 def is_finite(value: object) -> bool:
-    """Return whether a value is a finite number.  False for booleans."""
+    """Return whether a value is a finite number.  Booleans do not count."""
     if type(value) is float:
         return value - value == 0.0
     if not isinstance(value, int | float) or isinstance(value, bool):
@@ -85,9 +85,9 @@ T = TypeVar("T")
 
 
 def schema_of(kind: type[T], read: Callable[[str], T], write: Callable[[T], str]) -> CoreSchema:
-    """Return the schema of a field whose object ``write`` turns into JSON and ``read`` makes from JSON.
+    """Return the schema for a field whose object ``write`` turns into JSON and ``read`` makes from JSON.
 
-    A ValueError from either becomes a validation error.
+    If either raises a `ValueError`, it becomes a validation error.
     """
 
     def validated(value: Any) -> T:
@@ -118,12 +118,12 @@ def type_adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
 
 @lru_cache(_MOST)
 def _kept(kind: Any, _: str) -> pydantic.TypeAdapter[Any]:
-    """Return the cached adapter for a type.  The repr distinguishes unions that differ only in their order."""
+    """Return the cached adapter for a type.  ``repr`` tells apart unions that differ only in their members' order."""
     return pydantic.TypeAdapter(kind)
 
 
 class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An immutable value.  Two values are equal if their class and their fields are equal.
+    """An immutable value.  Two values are equal if their classes and their fields are equal.
 
     JSON leaves out fields with default values, so a changed default requires a new version of the documents.
     """
@@ -146,12 +146,12 @@ class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         return f"{type(self).__qualname__}({', '.join([f'{name}={value!r}' for name, value in self.__rich_repr__()])})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Return the fields to show for rich, which would otherwise show all of them."""
+        """Return the fields that rich shows, because it would otherwise show all of them."""
         return [(name, value) for name, value in differing(self).items() if name not in self.hidden]
 
 
 class Tagged(Value, frozen=True, tag_field="kind"):
-    """A value of one of several kinds.  In JSON, the field ``kind`` names the kind."""
+    """A base for values that may be of several kinds, which the field ``kind`` names in JSON."""
 
     @property
     def kind(self) -> str:
@@ -183,14 +183,14 @@ def defaults_of(cls: type[msgspec.Struct]) -> Mapping[str, Any]:
 
 
 def fields_alone(instance: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass without cached properties, for pickle and copies."""
+    """Return a dataclass's fields without its cached properties, for pickling and copying."""
     return {item.name: getattr(instance, item.name) for item in fields(instance)}
 
 
 def to_json(value: Any) -> str:
     """Return values as JSON, after checking that the JSON can be read back.
 
-    Half a surrogate pair, which JSON cannot hold, becomes U+FFFD.  Numbers that are not finite become NaN and Infinity,
+    Half a surrogate pair, which JSON cannot hold, becomes U+FFFD.  Numbers that are not finite become NaN or Infinity,
     as in Python's `json`.
 
     Raises:
@@ -214,9 +214,9 @@ def to_json(value: Any) -> str:
 
 
 def quick_json(value: Any) -> str:
-    """Return a value as JSON without the check of `to_json`.
+    """Return a value as JSON without the check that `to_json` makes.
 
-    Use it only if the fields have the declared types and finite numbers.
+    Use this only if the fields have the declared types and all numbers are finite.
     """
     try:
         return _encoder.encode(value).decode()
@@ -225,7 +225,7 @@ def quick_json(value: Any) -> str:
 
 
 def without_halves(value: Any) -> Any:
-    """Return a value without halves of surrogate pairs, as JSON would return it."""
+    """Return a value without halves of surrogate pairs, as it would be after being written and read back."""
     try:
         _encoder.encode(value)
     except UnicodeEncodeError:
@@ -239,7 +239,7 @@ def from_json(document: str | bytes, kind: Any) -> Any:
     """Read values that `to_json` wrote.
 
     Raises:
-        ValueError: If the document is damaged.  The text says where.
+        ValueError: If the document is damaged.  The message says where.
     """
     try:
         return decoder_of(kind).decode(document)
@@ -254,7 +254,7 @@ def from_data(data: Any, kind: Any) -> Any:
     """Make values from dictionaries, lists and plain values.
 
     Raises:
-        ValueError: If the data does not fit.  The text says where and why.
+        ValueError: If the data does not fit.  The message says where and why.
     """
     try:
         return _converted(data, kind)
@@ -281,7 +281,7 @@ def _raw(data: Any, is_mapping: bool) -> Any:
 
 @cache
 def _raws(kind: Any) -> Mapping[str, bool]:
-    """Return the raw JSON fields of a value by name, and whether each is a mapping of raw JSON."""
+    """Return a class's raw JSON fields by name, each with whether it is a mapping of raw JSON."""
     if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
         return {}
     kinds = {field.name: field.type for field in msgspec.structs.fields(kind)}
@@ -300,7 +300,7 @@ _encoder = msgspec.json.Encoder(enc_hook=lambda value: _to_builtin(value))
 
 @cache
 def decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
-    """Return the JSON decoder for a type.  All decoders of the package must be made here."""
+    """Return the JSON decoder for a type.  All of the package's decoders must be made here."""
     # msgspec stores its information about a type on the type.  It evaluates annotations in Python meanwhile, so other
     # threads may see incomplete information, with which a decoder crashes.  A fork at that time would make this
     # permanent in the child.  Hence the lock.
@@ -314,7 +314,7 @@ def _converted(data: Any, kind: Any) -> Any:
 
 
 class Written(ABC):
-    """A base for classes that write their own JSON."""
+    """A base for classes that write themselves as JSON."""
 
     __slots__ = ()
 
@@ -325,7 +325,7 @@ class Written(ABC):
 
 
 class Read(ABC):
-    """A base for field types that read their own JSON."""
+    """A base for field types that read themselves from JSON."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Services of the operating system and the import system: forks, file locks, modules by name, places in code."""
+"""Services from the operating system and the import system: forks, file locks, modules by name, and places in code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     """Lock an open file until it is closed.  Return False if another holder has locked it.
 
     Raises:
-        OSError: If the file system has no locks, as with some network file systems.
+        OSError: If the file system has no locks, as is the case for some network file systems.
     """
     if not HAVE_FLOCK:
         return True
@@ -42,7 +42,7 @@ def at_fork(
     before: Callable[[], Any] | None = None,
     after_in_parent: Callable[[], Any] | None = None,
 ) -> None:
-    """Register functions as `os.register_at_fork` does.  Do nothing on Windows, where processes do not fork."""
+    """Register functions as `os.register_at_fork` does, but do nothing on Windows, where processes do not fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(
             after_in_child=after_in_child,
@@ -56,7 +56,7 @@ at_fork(before=making.acquire, after_in_parent=making.release, after_in_child=ma
 
 
 def module_named(name: str) -> Any:
-    """Return a user's module.  If it is the running program, it is not imported again."""
+    """Return a user's module, without importing it again if it is the running program."""
     if name not in sys.modules and (main := sys.modules.get("__main__")) is not None and _is_program(main, name):
         return main
     return import_module(name)
@@ -87,7 +87,7 @@ def place_of(error: BaseException) -> str:
 
 
 def with_place(text: str, error: BaseException) -> str:
-    """Return the text about an exception, with the place in the user's code."""
+    """Return the text about an exception, with the place in the user's code where it was raised."""
     place = place_of(error)
     return f"{text} ({place})" if place else text
 

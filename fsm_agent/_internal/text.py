@@ -1,4 +1,4 @@
-"""Text for people: plain words, durations, similar words, and ``${VAR}`` in a configuration."""
+"""Text for people: plain words, durations and similar words; also ``${VAR}`` references in a configuration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def format_moment(at_s: float) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """Return a number of things, such as ``1 run`` or ``1,200 runs``."""
+    """Return a number with its noun, such as ``1 run`` or ``1,200 runs``."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
@@ -48,13 +48,13 @@ def nearest(word: str, words: Iterable[str], near: float = 0.6) -> str | None:
 
 
 def guess(word: str, words: Iterable[str], near: float = 0.6) -> str:
-    """Return a suggestion to append to a message about an unknown word: the closest known word, or ``""``."""
+    """Return a suggestion to append to a message about an unknown word: the closest known word, if any."""
     meant = nearest(word, words, near)
     return f": did you mean {meant!r}?" if meant else ""
 
 
 def hint(word: str, words: Iterable[str]) -> str:
-    """Return a hint to append to a message about an unknown word: the closest known word, or all known words."""
+    """Return a hint to append to a message about an unknown word: the closest known word, or else all known words."""
     words = list(words)
     return guess(word, words) or f"; known: {', '.join(words) or 'none'}"
 
@@ -71,7 +71,7 @@ _HIDDEN = re.compile(f"[{_CONTROLS}{_SURROGATES}{_REORDERING}{_TAGS}]+")
 
 
 def plain(text: str) -> str:
-    """Return the text without control characters (except line endings and tabs), tags, and marks that reorder it."""
+    """Return the text without invisible tags, reordering marks, and controls (except line endings and tabs)."""
     return text if text.isascii() and text.isprintable() else _HIDDEN.sub("", text)
 
 
@@ -89,7 +89,7 @@ def shown(text: Any) -> str:
 
 
 def pretty(text: Any, *, is_spread: bool = False) -> str:
-    """Return JSON on one line if it is short, else with line breaks.  Other text is only made plain."""
+    """Return JSON on one line if it is short, otherwise with line breaks.  Text that is not JSON is only made plain."""
     try:
         value = json.loads(text) if isinstance(text, str | bytes) else text
         line = json.dumps(value, ensure_ascii=False)
@@ -108,8 +108,8 @@ _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?:(:-)(.*))?", re.DOT
 def expanded(text: str, environment: Mapping[str, str], label: str = "") -> str:
     """Return the text with its references to environment variables replaced by their values.
 
-    ``${VAR}`` (or ``${env:VAR}``) is replaced by the variable, and ``${VAR:-default}`` by the default if the variable
-    is missing or empty.  Error messages call the text ``label``.
+    ``${VAR}`` (or ``${env:VAR}``) is replaced by the variable's value, and ``${VAR:-default}`` by the default if the
+    variable is missing or empty.  Error messages call the text ``label``.
 
     Raises:
         ValueError: If a reference is malformed, or its variable is missing.  The message contains no values.
@@ -129,7 +129,7 @@ def referenced(text: str, environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def has_reference(text: object) -> bool:
-    """Return whether a value is a string with a reference."""
+    """Return whether a value is a string that contains a reference."""
     return isinstance(text, str) and _REFERENCE.search(text) is not None
 
 

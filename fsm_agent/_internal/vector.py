@@ -18,10 +18,10 @@ _new = object.__new__
 class Vector(Sequence[T]):
     """A persistent vector: appending returns a new vector in constant time, and leaves the old one unchanged.
 
-    Versions share one list of items, and differ in the length of the part that they use.  The first append to the end
-    of the list extends it in place.  An append to an older version copies the list.  Both are thread-safe: the loser of
-    a race sees another item in its slot, and copies as well.  An empty vector never shares its list, so it can be a
-    default.
+    Versions share one list of items, and differ in how much of it they use.  The first append to the end of the list
+    extends it in place, whereas an append to an older version copies the list.  Both are thread-safe, because the loser
+    of a race sees another item in its slot and copies the list too.  An empty vector never shares its list, so it can
+    be used as a default.
     """
 
     __slots__ = ("_items", "_length")
@@ -48,7 +48,7 @@ class Vector(Sequence[T]):
         return view
 
     def push(self, item: T) -> Vector[T]:
-        """Return this vector with one more item.  Faster than `extend`."""
+        """Return this vector with one more item.  This is faster than `extend`."""
         shared, start = self._items, self._length
         if not start or len(shared) != start:
             shared = shared[:start]
@@ -100,8 +100,8 @@ _NO_ITEMS: Mapping[str, Any] = MappingProxyType({})
 class GrowingMap(Mapping[str, T]):
     """A persistent mapping: adding an item returns a new mapping in constant time, and leaves the old one unchanged.
 
-    Versions share a `Vector` of the items, and a dict that maps names to indexes.  A version that needs another
-    index for a name gets its own dict.  An empty mapping never shares its dict, so it can be a default.
+    Versions share a `Vector` with the items, and a dict that maps names to indexes.  A version that needs another index
+    for a name gets its own dict.  An empty mapping never shares its dict, so it can be used as a default.
     """
 
     __slots__ = ("_indexes", "_items")
