@@ -1,4 +1,4 @@
-"""Diagrams of agent calls' machine and of runs.
+"""Diagrams of the machine of agent calls, and of runs.
 
 Dashed lines mark the exception branch, whose messages are sent to the model and then pruned from the dialog.
 `write_call_diagram` writes ``diagrams/agent_call.*``.

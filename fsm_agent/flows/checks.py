@@ -74,7 +74,7 @@ NO_AGENTS: Agents = {}
 
 
 def check_abandonment(here: str, state: LiveState[Any, Any], agents: Agents) -> None:
-    """Refuse states that might be abandoned while a function that must not run twice is running."""
+    """Refuse a state that might be abandoned while a function that must not run twice is running."""
     for what in _once_in([state], agents) if may_be_abandoned(state) else ():
         raise refused(here, what)
     if agents and isinstance(state, SubflowState) and not state.flow.agents:
@@ -247,7 +247,7 @@ def check_data(where: str, data: Any) -> None:
 
 @lru_cache(512)
 def _lost_always(data: type) -> str:
-    """Compare the type's two schemas.  Return why JSON can never keep its values unchanged, or an empty string."""
+    """Return why JSON can never keep a type's values unchanged, judging by its two schemas, or an empty string."""
     try:
         reads, writes = (
             _objects(type_adapter(data).json_schema(mode=mode)) for mode in ("validation", "serialization")
@@ -452,7 +452,7 @@ def _check_case(where: str, row: Row[Any], source: LiveState[Any, Any]) -> None:
 
 
 def _check_takers(where: str, flow: FlowDefinition[Any]) -> None:
-    """Check that, for each state, trigger and type, the last row and no other lacks a guard."""
+    """Check that, for each state, trigger and type, the last row has no guard and all others have one."""
     takers: dict[tuple[str, str], list[Row[Any]]] = {}
     useful: set[int] = set()
     for row in flow.table:

@@ -153,7 +153,7 @@ class FlowProcessRecord(Value, frozen=True, kw_only=True):
 
     @property
     def usage_by_agent(self) -> dict[str, Usage]:
-        """The tokens by agent call, given as its path.  Calls that have ended are summed under the empty path."""
+        """The tokens used by each agent call, by its path.  Calls that have ended are summed under the empty path."""
         used = {"": self.usage}
         for name, child in self.children.items():
             for path, usage in child.usage_by_agent.items():

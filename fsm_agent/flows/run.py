@@ -474,7 +474,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return self._ahead
 
     def _keep_time(self, to: LiveState[Any, Any], r: FlowRecord, at_s: float, changes: dict[str, Any]) -> None:
-        """Add the time at which an entered state is due to the record's changes."""
+        """Add the time at which an entered state's time ends to the changes to the record."""
         due = r.first_due_at_s.get(to.name)
         if due is None:
             due = due_at_s(f"flow {self.flow.name!r}", to, r.data, at_s)

@@ -35,7 +35,7 @@ SHOWN_STEPS = 10  # how many steps an error lists
 
 
 class FlowSeed(Value, frozen=True, kw_only=True):
-    """Everything except code that a run of a flow began with."""
+    """What a run of a flow began with, except for code."""
 
     version: int  # of the flow
     data: msgspec.Raw

@@ -90,7 +90,7 @@ class End(State[Any]):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Row(Generic[D]):
-    """A row of a flow's table: on a trigger and a type of answer, it leads to another state if the guard returns True.
+    """A row of a flow's table.  On a trigger and a type of answer, it leads to another state if the guard returns True.
 
     Attributes:
         source: The state in which the row is taken.

@@ -66,7 +66,7 @@ def pure(what: str, function: Any) -> Any:
 
 
 def takes_answer(guard: Callable[..., Any]) -> bool:
-    """Return whether a guard takes the answer besides the data.
+    """Return whether a guard takes the answer as well as the data.
 
     A function of ``*args`` takes both.  A second parameter with a default is refused, because the answer would replace
     a value that was meant as a constant.

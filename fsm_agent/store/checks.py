@@ -183,9 +183,9 @@ def check_lines(lines: Sequence[str]) -> None:
 
 
 def check_append(lines: Sequence[str], suspension: Suspension | None) -> Suspension | None:
-    """Check entries and a suspension, and return the suspension with its due time clamped.
+    """Check entries and a suspension, and return the suspension.
 
-    A due time lies between 0.0 and `MAX_TIME_S`.
+    The suspension's due time, if any, is clamped to between 0.0 and `MAX_TIME_S`.
     """
     check_lines(lines)
     if suspension is None:

@@ -231,7 +231,7 @@ class RunHistory(NamedTuple):
 
 
 def read(runs: Runs, run: str) -> RunHistory:
-    """Return a run's history.  If the run is damaged, the history is complete as far as it can be read.
+    """Return a run's history.  If the run is damaged, the history covers what can be read.
 
     Args:
         runs: The runs in their store.  If they have a signing key, signatures are verified.

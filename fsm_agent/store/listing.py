@@ -76,7 +76,7 @@ class RunQuery(NamedTuple):
 
     @property
     def times(self) -> tuple[float, float]:
-        """The earliest time for a run's last change and, exclusively, the latest."""
+        """The bounds `(first, end)` on the time of a run's last change, which must be before ``end``."""
         after_s, before_s = self.which.get("changed_after"), self.which.get("changed_before")
         return -math.inf if after_s is None else after_s, math.inf if before_s is None else before_s
 

@@ -434,7 +434,7 @@ class StoreRecorder:
         self._receive(self.store.load(self.run, after=self._n).signals)
 
     def offer(self, post: PostedOutcome) -> None:
-        """Pass on to the driver an outcome that was posted to the enclosing run, which removes the signal itself."""
+        """Give the driver an outcome that was posted to the enclosing run, which will remove the signal."""
         self._seen.add(post.id)
         self.signals.append(post)
 
@@ -573,7 +573,7 @@ def suspension_of(process: Process, *, is_stopped: bool) -> Suspension:
 
 
 def _of_run(question: Question, run: str) -> Question:
-    """Add the name of the run that a function began to its question, for people and for `runs_inside`."""
+    """Add, to a function's question, the name of the run that the function began, for people and for `runs_inside`."""
     about = from_json(question.about or "{}", Any)
     return question.changed(about=to_json({**about, "run": run})) if isinstance(about, dict) else question
 

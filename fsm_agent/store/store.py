@@ -12,8 +12,8 @@ Rules
   refused.
 - *The store is the queue.*  A run is due from the time set by its last suspension.  It is due at once if its lease was
   not released, or if a pending signal wakes it.  A run whose holder dies is therefore always claimed again.  A run that
-  is due at once has its place in the queue by the time at which it became due: its creation, a signal, its last
-  suspension, or the end of its lease.
+  is due at once is queued by the time at which it became due: that of its creation, a signal, its last suspension, or
+  the end of its lease.
 - *Priority comes first.*  The due run with the highest priority is claimed first and, among equals, the one that has
   been due longest.  A run with a low priority waits as long as runs with a higher one are due.
 - *An append may be repeated.*  If a connection breaks during a commit, the caller cannot know whether the commit
@@ -341,8 +341,8 @@ class Store(Protocol):
                 among equals, has been due longest.
             agents: With ``run=None``, the agents whose runs may be claimed; empty for all agents.
             now_s: The Unix time at which runs must be due, or None for now.
-            fingerprints: With ``run=None``, the fingerprints of which a run must have one in its header to be claimed;
-                None for any.
+            fingerprints: With ``run=None``, only runs begun by code with one of these fingerprints (as given in their
+                headers) are claimed; None for any code.
 
         Returns:
             The lease, or None if ``run`` is None and no run is due.

@@ -55,7 +55,7 @@ _RIGHT = (
 
 @dataclass(frozen=True)
 class Attempt:
-    """An attempt to do a step, as listed in `OrchestrationResult.journal`.
+    """An attempt to carry out a step, as listed in `OrchestrationResult.journal`.
 
     Examples:
         >>> Attempt("facts", "find facts", "research", "completed", output="3 facts").status
@@ -76,8 +76,7 @@ class Attempt:
 class Job:
     """The data of an orchestrator's flow: the task, the strategy, and the progress so far.
 
-    Methods that take an answer serve as guards and actions in rows, as in ``executing.done(enough, when=…,
-    do=Job.noted)``.
+    Methods that take an answer are guards or actions for rows, as in ``executing.done(enough, when=…, do=Job.noted)``.
 
     Attributes:
         task: The task.
@@ -96,7 +95,7 @@ class Job:
         loop: The number of the loop that failed last, or None if it was a single step.
         is_over: Whether a step said that the task is done.
         waves: The number of waves so far, where a wave is a group of steps that run at once.
-        journal: The attempts to do steps.
+        journal: The attempts to carry out steps.
         begun: The number of attempts that were made before this strategy.
         seen: The images and documents of the task.
 
@@ -127,13 +126,13 @@ class Job:
 
     @property
     def plan(self) -> Strategy:
-        """The strategy.  There must be one."""
+        """The strategy, which must exist already."""
         assert self.strategy is not None
         return self.strategy
 
     @property
     def entries(self) -> tuple[Attempt, ...]:
-        """The attempts to do steps of this strategy."""
+        """The attempts to carry out steps of this strategy."""
         return self.journal[self.begun :]
 
     def index(self, step_id: str) -> int:
@@ -153,7 +152,7 @@ class Job:
 
     @property
     def spent(self) -> str:
-        """Which limit the failures have reached, in words, or an empty string."""
+        """The limit that the failures have reached, in words, or an empty string."""
         if max(self.failures.values(), default=0) >= self.config.max_step_remediations:
             return STEP_SPENT
         return TOTAL_SPENT if self.redesigns >= self.config.max_total_redesigns else ""
@@ -348,7 +347,7 @@ def _calling(function: Function) -> Agent[Any, Any]:
 
 
 class _Caller(SyncVerbs):
-    """A client that has one function called with the task as its argument, and answers with the function's result."""
+    """A client that requests a call to one function, with the task as its argument, and answers with its result."""
 
     takes_images = False
     reports_logprobs = False
@@ -445,7 +444,7 @@ class OrchestrationResult(FlowResult[Job]):
 
     @property
     def journal(self) -> list[Attempt]:
-        """All attempts to do steps, with their times, followed by the steps that are left."""
+        """All attempts to carry out steps, with their times, followed by the steps that are left."""
         own = {"executing": "done", "asking": "done Supply"}  # the steps in which attempts are noted
         ends = [step.at_s for step in self.run.record.trace if own.get(step.source) == step.trigger]
         made = [replace(e, at_s=ends[e.wave]) if e.wave < len(ends) else e for e in self._job.journal]
@@ -465,12 +464,12 @@ class OrchestrationResult(FlowResult[Job]):
         return self._team.value_of(self._job.outputs[step_id])
 
     def outputs_of(self, kind: type[T]) -> list[T]:
-        """Return all outputs that have a type, in the order in which their steps ended."""
+        """Return all outputs of a given type, in the order in which their steps ended."""
         found = [self.step_output(name) for name in self._job.outputs]
         return [value for value in found if isinstance(value, kind)]
 
     def output_of(self, kind: type[T]) -> T:
-        """Return the last output that has a type.
+        """Return the last output of a given type.
 
         Raises:
             LookupError: If no output has the type; the message names the types of the outputs.

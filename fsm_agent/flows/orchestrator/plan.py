@@ -118,9 +118,9 @@ class Loop:
     Attributes:
         step_ids: The names of the steps.
         max_iterations: The maximum number of times that the loop runs.
-        until: The word, which must be alone on the last line of the output or a field.  If the output does not say it
-            in the last run of the loop, the last step fails; `Remedy.RETRY` then repeats the loop, and a person's
-            `Supply` ends it.  If ``until`` is empty, the loop runs exactly ``max_iterations`` times.
+        until: The word, which the output must have alone on its last line or as a field.  If it does not in the last
+            run of the loop, the last step fails; `Remedy.RETRY` then repeats the loop, and a person's `Supply` ends it.
+            If ``until`` is empty, the loop runs exactly ``max_iterations`` times.
 
     Examples:
         >>> Loop(("write", "edit"), max_iterations=3, until="good").max_iterations
@@ -307,7 +307,7 @@ class OrchestratorConfig:
     """The limits of an orchestrator.  ``dataclasses.replace`` makes a variant.
 
     Attributes:
-        max_step_remediations: The maximum number of attempts to do one step of a strategy, including the first.
+        max_step_remediations: The maximum number of attempts to carry out one step of a strategy, including the first.
         max_total_redesigns: The maximum number of retries and redesigns in a run, not counting the first strategy.
         max_loop_iterations: The maximum number of repetitions of all loops together.
         parallel: The maximum number of steps that run at once.

@@ -391,7 +391,7 @@ class PostgresStore(SqlStore):
         return PostgresSql(connection, self._address.schema, now_s, self._on_due)
 
     def _why_not_connected(self) -> str:
-        """Find out why the pool provides no connection, since the pool itself only logs its errors."""
+        """Return why the pool provides no connection, because the pool itself only logs its errors."""
         import psycopg
 
         if self._pool.get_stats()["pool_size"] >= self._size:

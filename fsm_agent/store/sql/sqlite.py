@@ -418,7 +418,7 @@ class Connections:
             raise
 
     def close(self) -> None:
-        """Close all connections, or, if one is in use, when it is returned.  Calling this again has no effect."""
+        """Close all connections, those in use once they are returned.  Calling this again has no effect."""
         with self._lock:
             self.is_closed = True
             _close_all(self._idle)
