@@ -60,7 +60,9 @@ class _LongDialog:
 
 _LONG = 100  # messages
 _MOST_KEPT = 64
-_long_dialogs: list[_LongDialog] = []  # encoded last in this OS process
+# Encoded last in this OS process.  Loops copy it as ``[*_long_dialogs]``: a slice reads the length first and then
+# allocates, and Python 3.11 may collect garbage there, so that `_forget` changes the list in between.
+_long_dialogs: list[_LongDialog] = []
 
 
 def _take(known: _LongDialog) -> bool:
@@ -73,7 +75,7 @@ def _take(known: _LongDialog) -> bool:
 
 def _forget(message: ref[Message]) -> None:
     """Remove the dialogs that contain a message which no longer exists."""
-    for known in _long_dialogs[:]:
+    for known in [*_long_dialogs]:
         if message in known.messages:
             _take(known)
 
@@ -93,7 +95,7 @@ def encoded_dialog(
     """
     messages, words = form.request.messages, form.words
     key = make, words, provider, model, profile, *options
-    going_on = (known for known in _long_dialogs[:] if known.begins(key, messages) and _take(known))
+    going_on = (known for known in [*_long_dialogs] if known.begins(key, messages) and _take(known))
     dialog = next(going_on, None) or _LongDialog(key, make(model, profile, *options), [])
     count = len(dialog.messages)
     for message in messages[count:] if count or not words else _with_words(messages, words):

@@ -236,7 +236,6 @@ class _DialogInContents:
         self._images = profile.images
         self._in_results = _IN_RESULTS if profile.media_in_results else frozenset[str]()
         self._actions: dict[str, FunctionCall] = {}  # computer actions without a result yet, by id
-
         self._contents: list[dict[str, Any]] = []
         self._beside: list[Any] = []
         self._last_role = ""
