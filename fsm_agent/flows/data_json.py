@@ -1,8 +1,9 @@
 """Writes data and answers as JSON that can be read back, and says why a value cannot be written.
 
-Pydantic's own JSON loses the bound of a `deque` and the name of a time zone.  Here they are written as
-``{"maxlen": 3, "items": […]}`` and ``"2026-03-28T12:00:00+01:00[Europe/Oslo]"``.  Bytes that are not UTF-8 text, such
-as an image, are written as ``{"base64": "iVBO…"}``.
+Pydantic's own JSON loses the bound of a `deque`, the name of a time zone, and the fold of a time without one.  Here
+they are written as ``{"maxlen": 3, "items": […]}``, ``"2026-03-28T12:00:00+01:00[Europe/Oslo]"`` and
+``"2026-10-25T02:30:00[fold=1]"``.  Bytes that are not UTF-8 text, such as an image, are written as
+``{"base64": "iVBO…"}``.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _PLAIN = frozenset({"default", "metadata", "config", "expected", "serialization"
 _LEAVES = frozenset({str, int, float, bool, bytes, type(None)})  # types without parts that equality ignores
 # The values of the type `Any`, while data are checked.  Pydantic's context belongs to users' validators.
 _HELD: ContextVar[list[Any] | None] = ContextVar("held", default=None)
+_FOLD = "fold=1"  # in place of the name of a zone
 _WHOLE = "the value"
 _HEAD = "Pydantic serializer warnings:"  # above what is found
 _MOST_SHOWN = 500  # characters of a problem
@@ -99,7 +101,9 @@ def _read_deque(value: Any, handler: _Handler) -> Any:
 
 def _write_time(value: Any, handler: _Handler) -> Any:
     zone = value.tzinfo if isinstance(value, datetime) else None
-    return f"{handler(value)}[{zone.key}]" if isinstance(zone, ZoneInfo) and zone.key else handler(value)
+    if isinstance(zone, ZoneInfo) and zone.key:
+        return f"{handler(value)}[{zone.key}]"
+    return f"{handler(value)}[{_FOLD}]" if isinstance(value, datetime | time) and value.fold else handler(value)
 
 
 def _read_time(value: Any, handler: _Handler) -> Any:
@@ -107,11 +111,13 @@ def _read_time(value: Any, handler: _Handler) -> Any:
         return handler(value)
     text, _, key = value[:-1].partition("[")
     found = handler(text)
+    if key == _FOLD:
+        return found.replace(fold=1)
     try:
         zone = ZoneInfo(key)
     except (ZoneInfoNotFoundError, OSError):  # OSError: a folder of zones, or an impossible file name
         raise ValueError(f"time zone: expected one that this machine knows, got {safe_repr(key)}") from None
-    if found.tzinfo is None:
+    if not isinstance(found, datetime) or found.tzinfo is None:
         raise ValueError(f"expected a time with an offset before its zone, got {safe_repr(value)}")
     return found.astimezone(zone)
 
@@ -147,6 +153,7 @@ _WRAPPED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "bytes": (_write_bytes, _read_bytes),
     "deque": (_write_deque, _read_deque),
     "datetime": (_write_time, _read_time),
+    "time": (_write_time, _read_time),
 }
 
 
@@ -193,8 +200,8 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
 def lost_in_json(value: Any, again: Any) -> str:
     """Return what a value loses in JSON even though the value read back is equal, or an empty string.
 
-    Equality ignores the bound of a deque, the default factory of a defaultdict, the fold of a time, the zone of a
-    `datetime.time`, and what a class of the user's own leaves out.
+    Equality ignores the bound of a deque, the default factory of a defaultdict, the fold and the zone of a time, and
+    what a class of the user's own leaves out.
     """
     if value is again or type(value) in _LEAVES:
         return ""
@@ -206,10 +213,8 @@ def _own_loss(value: Any, again: Any) -> str:
     """See `lost_in_json`.  The parts of the value are not compared."""
     if isinstance(value, deque) and value.maxlen != again.maxlen:
         return f"maxlen={value.maxlen}; use a tuple of the last {value.maxlen} items"
-    if isinstance(value, datetime | time) and value.fold != again.fold:
-        return "fold=1; use a datetime with a ZoneInfo"
-    if isinstance(value, time) and value.tzinfo is not None and again.tzinfo is None:
-        return f"tzinfo={value.tzinfo!r}; use a datetime, or keep the name of the zone in a field of its own"
+    if isinstance(value, datetime | time):
+        return _lost_of_time(value, again)
     factory = getattr(again, "default_factory", None)
     if isinstance(value, defaultdict) and value.default_factory is not factory:
         return "its default_factory; use a plain dict"
@@ -217,6 +222,13 @@ def _own_loss(value: Any, again: Any) -> str:
         more = [name for name in vars(value) if name not in vars(again) and not hasattr(type(value), name)]
         return f"{more[0]!r}, which is not one of its fields" if more else ""  # of model_copy(update=…)
     return f"its type {type(value).__qualname__}" if is_dataclass(value) and type(again) is not type(value) else ""
+
+
+def _lost_of_time(value: Any, again: Any) -> str:
+    is_named = isinstance(value.tzinfo, ZoneInfo) and not isinstance(again.tzinfo, ZoneInfo)
+    if is_named or (value.tzinfo is not None and again.tzinfo is None):
+        return f"tzinfo={value.tzinfo!r}; keep the name of the zone in a field of its own"
+    return "fold=1; keep it in a field of its own" if value.fold != again.fold else ""
 
 
 def _parts(value: Any, again: Any) -> Iterator[tuple[Any, Any]]:
