@@ -1,6 +1,6 @@
 """Activities: effects that are being performed.
 
-Each kind of effect has a subclass of `Activity`, registered with `activity_of`.
+For each kind of effect, there is a subclass of `Activity`, registered with `activity_of`.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class UserCodeActivity(Activity):
     is_cancelled = False
 
     def stop_if_cancelled(self) -> None:
-        """Raise `Aborted` if the outcome is no longer wanted, since an exception then says nothing about the code."""
+        """Raise `Aborted` if the outcome is no longer wanted, so that later exceptions are not blamed on the code."""
         if self.is_cancelled:
             raise Aborted
 

@@ -209,8 +209,8 @@ class SpanProbe:
 class DriveSpans:
     """The spans of one drive.
 
-    If the process was driven before, its span links to the one in which it began.  Unless another span is active, this
-    drive continues that trace.
+    If the process was driven before, this drive's spans link to the span in which it began and, unless another span is
+    active, continue that trace.
     """
 
     def __init__(self, of: SpanProbe, driver: Driver) -> None:
@@ -391,7 +391,7 @@ def context_of(traceparent: str) -> SpanContext:
 
 
 def traceparent_of(span: Span) -> str:
-    """Return the traceparent of a span, or "" if nothing is recorded."""
+    """Return a span's traceparent, or "" if nothing is recorded."""
     carrier: dict[str, str] = {}
     _W3C.inject(carrier, trace.set_span_in_context(span, Context()))
     return carrier.get("traceparent", "")

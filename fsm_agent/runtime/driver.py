@@ -11,10 +11,11 @@ done yet.  The driver then waits (`wait`) and resumes the generator.
   activity may run in the driver's own task.  Its events and its outcome go into the inbox, from any thread.  The driver
   takes them one at a time, so only the driver advances the process, and only in `step`.
 - *Cancellation.*  Before an effect starts and before an outcome is taken, the loop checks for a request to end the
-  process and for the deadline; after a request, no later outcome counts.  Activities that the process no longer waits
-  for are dropped at once: a task is cancelled, and a thread is notified (`fsm_agent.runtime.portal`) and left behind.
-  Stopping the *driver* (Ctrl-C, a cancelled task, a closed generator) drops all activities and leaves the process at
-  rest.  The results that functions have returned by then are kept, since those functions would otherwise run twice.
+  process and for the deadline; once there is a request, no later outcome counts.  Activities that the process no longer
+  waits for are dropped at once: a task is cancelled, and a thread is notified (`fsm_agent.runtime.portal`) and left
+  behind. Stopping the *driver* (Ctrl-C, a cancelled task, a closed generator) drops all activities and leaves the
+  process at rest.  The results that functions have returned by then are kept, because those functions would otherwise
+  run twice.
 - *Waits.*  A wait for the inbox ends at the deadline, the timeout of an activity, or the end of a sleep; see
   `handle_limit`.  With a fast stream or a slow listener the driver may never wait, so deadlines and timeouts are also
   checked at each event, after the outcomes that have arrived.  A sleep starts when nothing else is active, or when a
@@ -22,10 +23,10 @@ done yet.  The driver then waits (`wait`) and resumes the generator.
 - *Order of events.*  A step and its outcome are taken before they are reported.  A listener may advance or cancel the
   process at any event; the loop checks for that before it starts anything.
 - *One driver.*  A process that is being driven refuses a second driver, because both would perform the same effects.
-- *The journal.*  With a recorder, the effects of a step start, and its events are reported, only after its entry was
+- *The journal.*  With a recorder, a step's effects are started and its events reported only after its entry has been
   written.  Outcomes that arrive together are written together.  Posts are outcomes like any other.
-- *Nested processes.*  Their effects have prefixed keys.  An activity knows the process, the key and the environment of
-  its effect, and wraps its events in `Inside`; the loop treats all effects alike.
+- *Nested processes.*  Their effects have prefixed keys.  An activity knows its effect's process, key and environment,
+  and wraps its events in `Inside`, so the loop treats all effects alike.
 """
 
 from __future__ import annotations

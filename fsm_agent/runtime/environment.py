@@ -40,7 +40,7 @@ def models_of(client: Any) -> tuple[str, ...]:
 
 
 class PostedOutcome(Value, frozen=True):
-    """An outcome that someone has posted to a run."""
+    """An outcome that someone has posted to a run, for its driver to take."""
 
     id: int
     key: str
@@ -101,7 +101,7 @@ class Recorder(Protocol):
         """Keep an outcome for the next driver, because a guard or an action raised an exception."""
 
     def report_later(self, key: str, future: Any) -> None:
-        """Post the outcome of a function once its future is done, even though the run has been lost."""
+        """Post a function's outcome once its future is done, even though the run has been lost."""
 
     def finish(self, *, is_stopped: bool) -> None:
         """Release the run with the next write, unless it has already been released.
@@ -182,8 +182,8 @@ class Client(Protocol):
     """A client for one model.  Every failure of a request is a `ProviderError`.
 
     ``timeout_s`` limits the whole request.  Two attributes are optional: ``takes_images = False`` if the model accepts
-    no images, and ``reports_logprobs = False`` if it cannot report log probabilities.  The clients of this package also
-    have the sync methods of `SyncVerbs`.
+    no images, and ``reports_logprobs = False`` if it cannot report log probabilities.  This package's clients also have
+    the sync methods of `SyncVerbs`.
 
     Examples:
         >>> client: Client = client_for("openai:gpt-5-mini", api_key="sk-example")

@@ -45,7 +45,7 @@ def is_debugged() -> bool:
 def log_steps(record: Any, steps: Sequence[Any], outcome: Any, *, is_every: bool) -> None:
     """Log the steps that an outcome led to: failures and the last round at WARNING, all others at DEBUG.
 
-    ``record`` is the record of the process after the steps.
+    ``record`` is the process's record after the steps.
     """
     for event in steps:
         step: Any = event.event if type(event) is Inside else event
@@ -72,7 +72,7 @@ def words(text: str, at_most: int = MAX_WORDS) -> str:
 
 
 def step_line(record: Any, event: Stepped | Inside, outcome: Any) -> str:
-    """Return the log line for a step.  ``record`` is the record of the process after the step."""
+    """Return the log line for a step.  ``record`` is the process's record after the step."""
     name, step = getattr(record, "id", ""), event
     if isinstance(event, Inside):
         name, step = f"{name}/{event.path}", event.event  # type: ignore[assignment]

@@ -57,7 +57,7 @@ class Abort:
         self.is_to_rest = False
 
     def set(self) -> None:
-        """Wake all present and future waiters.  Thread-safe, and safe to repeat."""
+        """Wake all present and future waiters.  This is thread-safe, and safe to repeat."""
         with self._lock:
             self.is_set = True
             for wake in self._wakers:
@@ -250,7 +250,7 @@ class Place(Enum):
         HERE: In the caller's thread, with its connections and thread-locals.  Nothing can wake the code there, so the
             activity's coroutine never waits, and async code runs in the portal's loop.
         THREAD: In a daemon thread, which is left behind if the activity is cancelled.
-        LOOP: In the thread of the event loop.
+        LOOP: In the event loop's thread.
     """
 
     HERE = "here"
@@ -291,7 +291,7 @@ at_fork(after_in_child=_forget_parents_loops)  # a fork does not copy threads
 
 
 def loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop for a caller in this thread, started on first use."""
+    """Return the event loop for a caller in this thread, which is started on first use."""
     depth = _depth()
     if depth:
         LOG.warning(

@@ -367,7 +367,7 @@ def _check_result(result: Any, kind: str, name: str, text: str) -> ProcessedResu
 
 
 def last_user_text(messages: Sequence[Message]) -> str:
-    """Return the text of the user's newest message, or ""."""
+    """Return the text of the user's newest message, or "" if there is none."""
     return next((message.text for message in reversed(messages) if message.role == "user"), "")
 
 

@@ -49,7 +49,7 @@ def is_in_doubt(process: Process) -> bool:
 
 
 class InnerCalls:
-    """The agents and flows that one run of a function calls, over all of its attempts.
+    """Keeps track of the agents and flows that one run of a function calls, over all of its attempts.
 
     ``key`` identifies the function call and stays the same after a resume.  ``asks_for_them`` is True if the outer run
     asks the questions of the inner runs.
@@ -431,7 +431,7 @@ class FunctionActivity(UserCodeActivity):
         return (retries.retry_if is None or retries.retry_if(error)) and not self.is_cancelled
 
     def _error_outcome(self, error: Exception) -> Ended:
-        """Return the outcome for an exception; by default the model sees its type and text, but no traceback."""
+        """Return the outcome for an exception.  By default, the model sees its type and text, but no traceback."""
         self.stop_if_cancelled()
         if isinstance(error, Retry):
             return self._error_result(error_text(error))

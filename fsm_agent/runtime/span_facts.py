@@ -49,7 +49,7 @@ def is_program(client: Any) -> bool:
 
 @lru_cache(256)
 def model_facts(name: str) -> Mapping[str, str]:
-    """Return the provider and the model of a client with this name, such as ``"openai:gpt-5-mini"``."""
+    """Return the attributes for the provider and model in a client's name, such as ``"openai:gpt-5-mini"``."""
     provider, _, model = name.partition(":")
     provider = provider.removesuffix("-chat")
     return {names.PROVIDER: _PROVIDERS.get(provider, provider), names.MODEL: model or name}

@@ -192,7 +192,7 @@ def instrument(
     Besides OpenTelemetry's attributes, a span may have ``fsm_agent.call.id``, ``.run.id``, ``.state``, ``.path`` (of an
     inner call), ``.key`` (of an effect), ``.attempt`` (of a request), ``.attempts`` (of a function), ``.purpose``
     (``"summary"``), ``.verdict`` (of an answer, such as ``"approved"``), ``.step`` (in a flow, such as ``"review#3"``)
-    and ``.trigger``.  ``fsm_agent.usage.input_tokens`` and ``.output_tokens`` are the totals of a call.
+    and ``.trigger``.  ``fsm_agent.usage.input_tokens`` and ``.output_tokens`` are a call's totals.
 
     Args:
         tracer_provider: The provider that makes the spans; by default, the program's provider.
