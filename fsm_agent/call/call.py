@@ -67,7 +67,7 @@ class AgentCall(Process, Generic[Out]):
     functions run as its children.
 
     Args:
-        record: The state of the call.
+        record: The call's state.
         prompt: The task's prompt: functions, output, handlers.
         settings: Options for requests to the model.
         args: Options for this call only, which override the options of its prompt.
@@ -173,7 +173,7 @@ class AgentCall(Process, Generic[Out]):
 
     @property
     def step(self) -> Stepped:
-        """The latest step of the call itself, not of its inner calls."""
+        """The latest step that the call itself has taken, not counting its inner calls."""
         return self.record.trace[-1] if self.record.trace else NEVER
 
     @property

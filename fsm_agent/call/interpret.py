@@ -1,6 +1,6 @@
 """Interpret an outcome: find its trigger, and make the event that the table receives.
 
-A reply has exactly one trigger.  The prompt's parser and `stop_when` run here, once.  They must be pure.
+A reply has exactly one trigger.  The prompt's parser and `stop_when`, which must be pure, run here, once.
 
 A check may change the answer.  The record keeps the changed answer as JSON, from which every driver and every restored
 call reads the same output, so a value that cannot be read back is refused.

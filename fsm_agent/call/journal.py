@@ -143,8 +143,8 @@ class Journal:
     """The entries of a process since the journal was attached, and the records between them.
 
     Args:
-        first: The record of the process in its current state.
-        run: The name of the run in a store, or ``""`` if there is no store.
+        first: The process's record in its current state.
+        run: The run's name in its store, or ``""`` if there is no store.
         header: The first line of the stored journal.
         chain: The digests so far, or None if nothing has been written yet.
 
@@ -216,7 +216,7 @@ class Journal:
         return self.record
 
     def redo(self) -> Any:
-        """Redo the entry that was undone last, and return the record after it."""
+        """Redo the entry that was last undone, and return the record after it."""
         if not self.undone:
             raise UsageError("redo: expected an undo since the last advance, got none")
         self.entries.append(self.undone.pop())
@@ -474,7 +474,7 @@ def signed(document: str, signing_key: str | bytes) -> str:
 
 
 def has_signature(document: bytes) -> bool:
-    """Return whether a document is signed, with any key."""
+    """Return whether a document is signed, whatever the key."""
     return document.startswith(_HEAD)
 
 

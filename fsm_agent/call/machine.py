@@ -35,7 +35,7 @@ def row_name(source: str, trigger: str, to: str, guard: str) -> str:
 
 
 class Cursor:
-    """The record during one step, as the model object for `transitions`."""
+    """Holds the record during one step, as the model object that `transitions` expects."""
 
     __slots__ = ("after", "guard", "state")
 

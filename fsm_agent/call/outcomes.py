@@ -77,7 +77,7 @@ class _Checked(Tagged, frozen=True, kw_only=True):
 
 
 class Begun(_Checked, frozen=True, kw_only=True, tag="begun"):
-    """The start of a call.
+    """The call has begun.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")

@@ -41,7 +41,7 @@ class Price(Value, frozen=True, kw_only=True):
     Attributes:
         input_micro_usd: Price of the tokens in requests.
         output_micro_usd: Price of the tokens in replies, including reasoning.
-        cached_micro_usd: Price of tokens that were read from a cache; by default ``input_micro_usd``.
+        cached_micro_usd: Price of tokens that were read from a cache; by default, ``input_micro_usd``.
         cache_write_micro_usd: Additional price of tokens that were written to a cache.
 
     Examples:
@@ -137,7 +137,7 @@ class PriceList:
 
 
 class KnownPrice:
-    """A model's price from `genai-prices`.  It may depend on the length of the request and the time of day."""
+    """A model's price according to `genai-prices`, which may depend on the request's length and the time of day."""
 
     def __init__(self, model: str, found: tuple[Any, Any]) -> None:
         self.model = model

@@ -220,7 +220,7 @@ def questions_of_runs(process: Process) -> Iterator[tuple[Question, str]]:
 def _until_s(process: Process, key: str, timers: Mapping[str, float | None]) -> float | None:
     """Return the earliest deadline among the processes on a path and their current states, or None.
 
-    ``timers`` holds the time until which each effect waits.  The key of a state looks like ``sleep:review#3``.
+    ``timers`` holds the time until which each effect waits.  A state's key looks like ``sleep:review#3``.
     """
     path, _, own = key.rpartition(SEPARATOR)
     around, moments = "", [process.own_deadline_s]
@@ -497,7 +497,7 @@ class Process(ABC):
         """Explain why a step took its row, or which row an outcome would take.  The process does not change.
 
         Args:
-            event: A step of the process or of an inner process, or an outcome that the process could take now.
+            event: A step taken by the process or by an inner process, or an outcome that the process could take now.
             key: The key of the effect that the outcome answers.
 
         Returns:
@@ -544,7 +544,7 @@ class Process(ABC):
     def cancel(self, reason: str = "") -> None:
         """Cancel the process, from any thread, through its current or next driver.
 
-        Most processes then end.  A run of a flow continues if a row handles the cancellation.
+        Most processes then end, but a flow's run continues if a row handles the cancellation.
 
         Raises:
             OutcomeError: If the reason is not a string.

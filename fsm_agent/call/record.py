@@ -111,7 +111,7 @@ _CHOICES = {"on_limit": OnLimit, "on_cut": OnCut, "on_loop": OnLoop, "loop_role"
 
 
 def is_within(used: int, limit: int | None) -> bool:
-    """Return whether one more use is within the limit."""
+    """Return whether the limit allows one more use."""
     return limit is None or used < limit
 
 
@@ -203,7 +203,7 @@ UNHEARD = "was begun, and its outcome is unknown"  # said of a function that mus
 
 
 class OnceRun(Value, frozen=True):
-    """How far a pending function call that must not run twice has come."""
+    """How far along a pending function call is that must not run twice."""
 
     attempt: int = 1  # from 1; more after `RunAgain`
     phase: Literal["started", "doubtful", "cleared"] = "started"  # "cleared" if it may be started again
@@ -323,7 +323,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
         governed_by: str = "",
         summary: HistorySummary | None = None,
     ) -> CallRecord:
-        """Return the record of a call that has not begun.
+        """Return the record for a call that has not begun.
 
         Raises:
             UsageError: If ``extra`` or ``parser_args`` is not JSON-serializable, or ``by`` is not text.
@@ -417,7 +417,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
 
 class ProcessRecord(Written):
-    """The record of an inner process other than an agent call, such as a run of a flow.
+    """The record for an inner process other than an agent call, such as a flow's run.
 
     When it has been read from JSON, it holds only an outline until its process is made.
 

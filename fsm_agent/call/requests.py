@@ -72,7 +72,7 @@ def approved_keys(record: CallRecord) -> set[str]:
 def closed_again(record: CallRecord, prompt: Prompt, gate: ApprovalGate) -> CallRecord:
     """Apply the functions' policies again to pending calls that were not approved, and return the new record.
 
-    Calls whose arguments are no longer valid wait for approval, too.
+    Calls whose arguments are no longer valid wait for approval too.
     """
     approved = approved_keys(record) if record.round else set()
 

@@ -457,7 +457,7 @@ class CallFailed(_CallError):
 
     Attributes:
         call: The `AgentCall`.  Its record is complete, and its dialog can be sent again.
-        run_id: The name of the run in the agent's store, or ``""`` if there is no store.
+        run_id: The run's name in the agent's store, or ``""`` if there is no store.
         reason: The `Reason`.
         state: The `State` in which the call failed.
         round: The round in which the call failed, counted from 1.
@@ -508,7 +508,7 @@ class CallSuspended(_CallError):
 
     Attributes:
         call: The `AgentCall`.
-        run_id: The name of the run in the agent's store, for ``runs.resume``, or ``""`` if there is no store.
+        run_id: The run's name in the agent's store, for ``runs.resume``, or ``""`` if there is no store.
 
     Examples:
         >>> @function(needs_approval=True)

@@ -217,7 +217,7 @@ def missing_function(process: Process) -> str | None:
 
 
 def loses(process: Process, key: str, outcome: object) -> str | None:
-    """Return why the code cannot act on an approval, or None if it can or the outcome is not an approval."""
+    """Return why the code cannot act on an approval, or None if it can or if the outcome is not an approval."""
     if not isinstance(outcome, Approved | Modified):
         return None
     path, _, own = key.rpartition(SEPARATOR)
