@@ -311,7 +311,7 @@ class _DialogInTurns:
 
     @property
     def uses_computer(self) -> bool:
-        """Whether the dialog has calls to a computer toolset."""
+        """True if the dialog contains calls to a computer toolset."""
         return COMPUTER in self._toolsets.values()
 
     @property

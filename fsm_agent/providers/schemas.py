@@ -213,7 +213,7 @@ def _closed(schema: Any) -> Any:
 
 
 def output_in_words(output: Output, with_functions: bool = False) -> str:
-    """Return the instructions for the system prompt that ask for the output."""
+    """Return instructions to add to the system prompt, which ask for the output."""
     if output.schema is None:
         words = f"IMPORTANT: You must respond with valid JSON matching the {output.name} type structure."
         words = f"{words} Do not include any text outside the JSON object."
