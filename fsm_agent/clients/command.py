@@ -183,11 +183,11 @@ class CommandClient(SyncVerbs):
     Args:
         command: The program and its arguments.
         model: The text for ``{model}``.
-        name: The client's name, shown as ``name:model``; by default the name of the program.
-        json: Where to find the answer in JSON output.  By default the output is text.
+        name: The client's name, shown as ``name:model``; by default, the program's name.
+        json: Where to find the answer in JSON output.  By default, the output is text.
         is_lines: Whether each line of JSON output is a document.  By default, the whole output is one document.
         env: The command's entire environment; by default, that of this process.
-        cwd: The working directory of the command.
+        cwd: The command's working directory.
         timeout_s: The time limit for a run, in seconds.  A request may have a shorter one.
         max_output_bytes: The largest output, in bytes.
 

@@ -208,7 +208,7 @@ def _has_ended(pid: int) -> bool:
 
 
 async def _end(process: subprocess.Popen[bytes]) -> int:
-    """Kill the process group, and return the exit status of its leader.
+    """Kill the process group, and return its leader's exit status.
 
     The leader has not been reaped yet, so no other process can have its id.
     """

@@ -140,7 +140,7 @@ class LoopClient:
         *,
         upload: _Upload | None = None,
     ) -> T:
-        """Return the result of one step of a request.
+        """Return the result of one of a request's steps.
 
         If the step takes longer than ``limit_s`` seconds or runs past the deadline, ``late`` is raised.  An upload
         extends the limit and provides its own error.

@@ -46,7 +46,7 @@ class Network(Value, frozen=True, kw_only=True):
             the proxies are those that the environment names (``HTTPS_PROXY``, ``NO_PROXY`` …).  No proxy is used for
             loopback addresses.
         verify: Trusted certificates: True (those in ``SSL_CERT_FILE``, in ``SSL_CERT_DIR``, or from certifi), the path
-            of a PEM file or a directory of certificates, or an `ssl.SSLContext`.  False trusts any server; use it in
+            to a PEM file or a directory of certificates, or an `ssl.SSLContext`.  False trusts any server; use it in
             tests only.
         client: Your own `httpx.AsyncClient`, with its event hooks, authentication, headers, proxies and transport.  It
             belongs to the event loop that uses it first, and you close it.  Or pass a function that makes a client:

@@ -194,12 +194,12 @@ def fetch_model(
     time take turns.
 
     Args:
-        directory: The destination; by default the user's cache.
+        directory: The destination; by default, the user's cache.
         package: The package to fetch.
         client: The command that installs the package, called with two more arguments: a directory to fill, and the
             requirement.
-        say: Called with lines of text for the user; by default they go to stderr.
-        progress: Called with the number of bytes so far and the total; by default it writes to a terminal.
+        say: Called with lines of text for the user; by default, they go to stderr.
+        progress: Called with the number of bytes so far and the total; by default, it writes to a terminal.
 
     Raises:
         ConfigError: If the model cannot be fetched.  The message contains a command that would fetch it.

@@ -40,7 +40,7 @@ def is_extraction(request: Request) -> bool:
 
 
 def is_flat(schema: Mapping[str, Any]) -> bool:
-    """Return True for an object of strings, numbers, booleans, enums and lists of these, any of which may be null."""
+    """Return True for an object that contains only strings, numbers, booleans, enums, lists of these, and nulls."""
     whole = resolved(schema, schema)
     properties = whole.get("properties")
     if not properties or "anyOf" in schema or "oneOf" in schema:

@@ -41,7 +41,7 @@ class Field(NamedTuple):
 
     @property
     def enum(self) -> list[Any]:
-        """The values that the argument, or an item of it, may have; [] if there is no enum."""
+        """The values that the argument, or each item in it, may have; [] if there is no enum."""
         return list(self.schema.get("enum") or self.items.get("enum") or ())
 
     @property

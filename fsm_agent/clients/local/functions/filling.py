@@ -167,7 +167,7 @@ def filled(
 def _fill(
     reading: Reading, question: Question, function: Function, fields: Sequence[Field], copies_only: bool
 ) -> Generator[Step, Reply, None]:
-    """Fill in the fields one after the other.  For each, the model sees the earlier ones."""
+    """Fill in the fields one by one, so that for each, the model sees the earlier ones."""
     written = _prompt(question, function, fields) + "{"
     for index, field in enumerate(fields):
         written += (", " if index else "") + quoted(field.name) + ":"

@@ -198,7 +198,7 @@ class Question:
         return self.position_of_stems({stem(word) for word in words} - CONNECTING)
 
     def position_of_stems(self, wanted: Set[str]) -> int | None:
-        """Return the position of the first of these stems, or None if the question lacks one of them."""
+        """Return the position at which the first of these stems occurs, or None if the question lacks any of them."""
         positions = {stem(word.lower()): position for position, word in reversed(self._words)}
         return min([positions[name] for name in wanted]) if wanted and wanted <= positions.keys() else None
 
@@ -218,7 +218,7 @@ def as_json(value: float) -> str:
 
 
 def without(phrases: Sequence[str], used: Iterable[str]) -> list[str]:
-    """Return the phrases without the used texts, split where these texts were."""
+    """Return the phrases with the used texts removed, split where these texts were."""
     pieces = list(phrases)
     for text in used:
         pieces = [piece for phrase in pieces for piece in (phrase.split(text) if text else [phrase])]
