@@ -1,8 +1,8 @@
 """Functions that stand behind a provider's own tools when these need something from the caller.
 
 A computer's actions are calls to the function `COMPUTER`, which are answered from outside unless the agent has a
-function with that name.  If an MCP server needs approval, each call to it is preceded by a call to a function whose
-name is the server's label.  Approving that call lets the provider run the tool.
+function with that name.  If an MCP server needs approval, each call to it is preceded by a call to a function named
+after the server's label.  Approving that call lets the provider run the tool.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class ArgumentsValidator:
 
 
 def in_current_draft(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a JSON Schema of another program as the current draft writes it, since models accept no other.
+    """Return another program's JSON Schema as the current draft writes it, because models accept no other draft.
 
     Some servers write null for a key that they leave out, and the exclusive bounds of draft 4, which are booleans.
     """
@@ -397,7 +397,7 @@ def _either(kinds: list[Core], types: list[Any]) -> Core:
 
 
 def _cost(regex: str) -> float:
-    """Return an upper estimate of the cost of compiling a pattern.
+    """Return an upper estimate of what it costs to compile a pattern.
 
     A Unicode character class costs 1, which stands for up to half a millisecond.
     """
@@ -495,7 +495,7 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
 
 
 def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `Function` fields that say how to pass a callable the arguments of an existing schema.
+    """Return the `Function` fields that say how to pass a callable the arguments in an existing schema.
 
     Raises:
         UsageError: If the callable does not accept one of the schema's arguments, or needs one that the schema does not
