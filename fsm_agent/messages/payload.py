@@ -74,7 +74,7 @@ class Payload(Value, frozen=True):
 
         Args:
             source: A path, bytes, an http(s) URL, a data URL, or a `Document`.
-            name: The file's name, which the model sees; by default the name in the path.
+            name: The file's name, which the model sees; by default, the name in the path.
 
         Raises:
             UsageError: If the file does not exist, or if it is neither a PDF nor text.
