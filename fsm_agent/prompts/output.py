@@ -30,15 +30,15 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class ParserInput(Value, frozen=True, kw_only=True):
-    """The parts of a model's reply and of the call that a parser sees.
+    """What a parser sees: a model's reply, and facts about the call.
 
     Args:
-        text: The text of the reply.
+        text: The reply's text.
         finish: Why the model stopped.
-        is_cut: Whether the token limit cut the text off, and the call does not accept that.
-        logprobs: The log probabilities of the text's tokens, if they were requested.
+        is_cut: Whether the token limit cut the text off and the call does not accept that.
+        logprobs: The log probabilities for the text's tokens, if they were requested.
         problems: The error messages that the model was sent for its earlier answers in this exception branch.
-        parser_args: The ``parser_args`` of the call.
+        parser_args: The call's ``parser_args``.
         function_calls: The finished function calls from all rounds, with their results.
 
     Examples:

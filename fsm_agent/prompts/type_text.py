@@ -428,7 +428,7 @@ MODES: tuple[GuideMode, ...] = get_args(GuideMode)
 
 
 def prompt_guide(kind: Any, mode: GuideMode = "full") -> str:
-    """Return the schema of a type, an example of its values, or both.
+    """Return a type's schema, an example of its values, or both.
 
     Args:
         kind: The type, or a value that completes the example.

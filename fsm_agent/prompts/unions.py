@@ -194,7 +194,7 @@ def adapter_of(kind: Any) -> TypeAdapter[Any] | _Reader:
 
 
 def union_core(cores: Sequence[Core], names: Sequence[str]) -> Core:
-    """Return a core schema that reads JSON as a value of one of several schemas, given the names of their objects.
+    """Return a core schema that reads JSON according to one of several schemas, given the names of their objects.
 
     If one schema allows anything, for example because it was too large to read, the result does too.
     """
