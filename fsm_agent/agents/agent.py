@@ -513,7 +513,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         """Classify text or a dialog, and return the probability of each class.
 
         Args:
-            what: Text, a `Payload`, or a dialog.  The question comes after it.
+            what: Text, a `Payload`, or a dialog, after which the question comes.
             classes: Strings, members of an `Enum`, or an `Enum` class.
             prompt: The question, with the optional variables ``{{ text }}`` and ``{{ classes }}``.
             calibration: A correction to the probabilities; see `Calibration.of_prior`.

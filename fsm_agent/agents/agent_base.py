@@ -492,7 +492,7 @@ def _says(cls: type[AgentBase[Any]], name: str) -> bool:
 def _program_arguments(
     name: str, answer: Any, of_class: Mapping[str, Any], of_agent: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the arguments of an agent whose model is its `answer` method.
+    """Return the arguments for an agent whose model is its `answer` method.
 
     The class's functions, models, budgets and hooks go to its sub-agents, whereas the output, check, store, environment
     and deadline belong to the agent as a whole.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class PromptResolver:
-    """The functions and the output type that an agent adds to the prompts of its calls.
+    """Adds an agent's functions and output type to the prompts for its calls.
 
     Attributes:
         is_fixed: Whether every call has the same functions.

@@ -88,7 +88,7 @@ def _is_defined(value: Any, name: str, owner: type) -> bool:
 
 
 def is_method(function: FunctionType, name: str, owner: type) -> bool:
-    """Return whether a function was defined in the body of this class, or takes a ``self``."""
+    """Return whether a function was defined in this class's body or takes a ``self``."""
     is_own = function.__qualname__ == f"{owner.__qualname__}.{name}" and function.__module__ == owner.__module__
     return is_own or next(iter(inspect.signature(function).parameters), "") == "self"
 

@@ -518,7 +518,7 @@ class ClassificationRequest:
 
 
 def question_about(what: What, prompt: str | Prompt[Any] | None, question: str) -> str | Prompt[Any]:
-    """Return the prompt, or the default question with the text to classify before it."""
+    """Return the prompt or, by default, the text to classify followed by the default question."""
     if prompt is not None:
         return prompt
     return f"{{{{ text }}}}\n\n{question}" if isinstance(what, str) else question

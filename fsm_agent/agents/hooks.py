@@ -100,7 +100,7 @@ def _check_method(hook: object, name: str, what: str) -> None:
 
 
 def _gets_record(method: Any) -> bool:
-    """Return whether the second parameter of a method, after ``self``, takes the record."""
+    """Return whether a method's second parameter, after ``self``, takes the record."""
     function = getattr(method, "__func__", None)
     return _takes_record(method, 1) if function is None else _method_takes_record(function)
 
@@ -210,7 +210,7 @@ _LOCK = Lock()  # events arrive from every thread that uses the agent
 
 @dataclass(slots=True)
 class FunctionMetrics:
-    """The number of runs, the number of failures, and the total time of one function."""
+    """A function's number of runs, number of failures, and total time."""
 
     runs: int = 0
     failures: int = 0
@@ -239,8 +239,8 @@ class Metrics:
         steps: The number of steps for each trigger.  For example, ``steps["parse_failed"]`` counts invalid answers.
         requests: The number of requests sent to models, including failed ones.
         replies: The number of replies from models, including pruned ones.
-        usage: The tokens of the replies.
-        cost_pico_usd: The cost of the replies, in trillionths of a dollar.
+        usage: The tokens in the replies.
+        cost_pico_usd: The replies' cost, in trillionths of a dollar.
         unpriced_tokens: The tokens of replies whose price is not known; the cost does not include them.
         functions: The metrics of each function, by name.
         states: The seconds that ended calls spent in each state.

@@ -67,7 +67,7 @@ def check_agent(agent: Any) -> None:
 
 
 def check_prices(agent: Any) -> None:
-    """Refuse values that are not prices, and a budget in dollars for a model without a known price."""
+    """Refuse values that are not prices, and refuse a budget in dollars if the model's price is unknown."""
     models = (agent.model,) if isinstance(agent.model, str) else models_of(agent.model)
     prices = PriceList(agent.prices, models)
     if agent.limits.cost_usd is not None:
@@ -104,7 +104,7 @@ def context_window(model: Any) -> int | None:
 
 
 def plan_of_model(plan: ContextPlan, model: Any, agent: str) -> ContextPlan:
-    """Return a context plan for a model, with its context window.
+    """Return a context plan for a model, which takes account of the model's context window.
 
     Refuse a `Budget` without its own limit if the context window is unknown.
     """

@@ -82,7 +82,7 @@ class Program(SyncVerbs):
 
     @contextmanager
     def _answering(self, request: Request) -> Iterator[tuple[Any, ...]]:
-        """Yield the function's arguments, and count the agent calls made inside as its usage."""
+        """Yield the function's arguments, and count the tokens of agent calls made inside the block as its usage."""
         context: Context[Any] = Context(deps=None) if self._context is None else self._context
         arguments = (_task(request), context) if _takes_context(self._function) else (_task(request),)
         used = list[Usage]()

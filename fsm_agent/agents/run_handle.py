@@ -62,7 +62,7 @@ class RunHandle(Generic[Result]):
 
         Raises:
             RunUnknown: If the run no longer exists.
-            JournalError: If the journal is damaged, forged, or that of another run.
+            JournalError: If the journal is damaged or forged, or belongs to another run.
             ReplayError: If the code has changed since the run last rested, and now takes different steps.
         """
         loaded = self._load()
@@ -87,7 +87,7 @@ class RunHandle(Generic[Result]):
             CallSuspended: If the run waits for a person; use `answer`.  A flow raises `FlowSuspended`.
             RunUnknown: If the run was deleted.
             ReplayError: If the run is stuck because the code of its workers has changed and now takes different steps.
-            JournalError: If the journal is damaged, forged, or that of another run.
+            JournalError: If the journal is damaged or forged, or belongs to another run.
         """
         ends_s = _end_of(timeout_s)
         while (result := self._settled()) is None:
@@ -132,7 +132,7 @@ class RunHandle(Generic[Result]):
             RunUnknown: If the run was deleted.
             ReplayError: If the code has changed since the run last rested, and now takes different steps.  It is raised
                 at the end.
-            JournalError: If the journal is damaged, forged, or that of another run.
+            JournalError: If the journal is damaged or forged, or belongs to another run.
         """
         follower = self._follower()
         while True:

@@ -102,7 +102,7 @@ class Runnable(ABC):
 
     @abstractmethod
     def _check_process(self, process: Any, verb: str) -> None:
-        """Refuse to drive a process of another kind or of another flow."""
+        """Refuse to drive a process of another kind or one that belongs to another flow."""
 
     @abstractmethod
     def _check_resumed(self, claimed: Claimed) -> Claimed:

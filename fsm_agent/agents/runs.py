@@ -407,7 +407,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         It takes the same options as `resume`.
 
         Raises:
-            JournalError: If the journal is damaged, forged, or that of another run.
+            JournalError: If the journal is damaged or forged, or belongs to another run.
             ReplayError: If the code has changed and now makes different decisions.
         """
         call: AgentCall[Out] = self.all.replay(
@@ -427,7 +427,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> AgentCall[Out]:
-        """Return the call of a stored run as it was after a step.
+        """Return a stored run's call as it was after a step.
 
         Use this to read the ``state``, ``record`` or ``outcome`` at that step.
 
@@ -440,7 +440,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         Raises:
             RunUnknown: If no run has this name.
             UsageError: If the run has no such step.
-            JournalError: If the journal is damaged, forged, or that of another run.
+            JournalError: If the journal is damaged or forged, or belongs to another run.
             ReplayError: If the code has changed and now makes different decisions up to this step.
         """
         call: AgentCall[Out] = self.all.at(
@@ -475,7 +475,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             RunUnknown: If no run has this name.
             RunExists: If another run has the fork's name.
             UsageError: If the run has no such step, or the step is inside a function that must not run twice.
-            JournalError: If the journal is damaged, forged, or that of another run.
+            JournalError: If the journal is damaged or forged, or belongs to another run.
             ReplayError: If the code has changed and now makes different decisions up to this step.
         """
         options = read_options(args, parser_args, deps, model, prompt, on_change)

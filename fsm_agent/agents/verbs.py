@@ -1,4 +1,4 @@
-"""The methods of agents and conversations that do tasks, and their types."""
+"""The methods with which agents and conversations do tasks, and their types."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from fsm_agent.store.claiming import ProcessFactory
 
 
 class CallVerbs(Runnable, Generic[Deps, Out]):
-    """The methods of agents and conversations that do tasks.
+    """The methods with which agents and conversations do tasks.
 
     In the overloads, a prompt with text output takes the agent's output type, and every other prompt has its own.  A
     dialog's type does not say which prompt governs it.
@@ -133,7 +133,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
             parser_args: Keyword arguments for the prompt's parser, or the context for its output's validators.  They
                 are saved in the record, so they must be JSON-compatible.
             deps: The ``deps`` for the functions' `Context`: a value, or a function of (agent, extra, user) that returns
-                it.
+                one.
             model: The model for this call, as ``"provider:model"`` or a client, instead of the agent's model.
             extra: Your own JSON-compatible data, such as a ticket number.  It appears in ``result.extra``, in
                 snapshots, and in the messages that the call adds to the dialog.  The model does not see it.
