@@ -64,7 +64,7 @@ def providers(as_json: Json = False) -> None:
 
 
 def _row(entry: Provider) -> dict[str, Any]:
-    """Return a provider as plain values.  Of an environment variable, only whether it is set is shown."""
+    """Return a provider as plain values.  Environment variables are shown only as set or not set."""
     other = None if entry.is_wire_fixed else entry.other_wire
     return {
         "name": entry.name,

@@ -99,7 +99,7 @@ def drive_and_show(
 ) -> None:
     """Run a call or a flow, and show its output.
 
-    On a terminal, a call's text is shown as it arrives; other outputs show it once it is final.
+    On a terminal, a call's text is shown as it arrives.  Elsewhere, it is shown once it is final.
 
     Args:
         drive: A function that runs the call or flow, and passes its events to a sink.
@@ -135,7 +135,7 @@ def drive_and_show(
 
 
 def tell_waits(error: Any, screen: Screen, advice: Advice, **fields: Any) -> None:
-    """Show what a suspended call or flow waits for, and add a note on how to answer to its error.
+    """Show what a suspended call or flow waits for, and add a note to its error that says how to answer.
 
     ``fields`` are further fields for the last JSON line.
     """

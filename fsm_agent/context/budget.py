@@ -88,7 +88,7 @@ ContextOption: TypeAlias = AnyPass | Budget | Sequence[AnyPass | Budget] | None
 
 
 class ContextPlan(Value, frozen=True):
-    """An agent's ``context`` after it was checked, which says how each request is shortened.
+    """An agent's ``context`` in its checked form, which says how each request is shortened.
 
     Attributes:
         passes: The passes for every request.

@@ -194,9 +194,9 @@ class MCPServer:
 
         Args:
             command: The program to start, looked up in PATH.
-            args: Its arguments.
+            args: The program's arguments.
             env: Environment variables in addition to the few that every server gets (HOME, PATH, USER and so on).
-            cwd: Its working directory.
+            cwd: The program's working directory.
             name: See `MCPServer`.
             prefix: See `MCPServer`.
             timeout_s: See `MCPServer`.
@@ -224,7 +224,7 @@ class MCPServer:
         """Return a server that is reached over HTTP.
 
         Args:
-            url: Its URL.
+            url: The server's URL.
             headers: Headers for every request, such as ``Authorization``.
             sse: Whether to use the old transport with two endpoints instead of streamable HTTP.
             name: See `MCPServer`.
@@ -267,7 +267,7 @@ class MCPServer:
         return _wait(self._connection.submit(_call(self._connection, tool, arguments)))
 
     async def acall(self, tool: str, /, **arguments: Any) -> str | list[Piece]:
-        """The async version of `call`.  Cancelling it cancels the call on the server."""
+        """The async version of `call`.  If this is cancelled, so is the call on the server."""
         return await asyncio.wrap_future(self._connection.submit(_call(self._connection, tool, arguments)))
 
     def close(self) -> None:
@@ -348,7 +348,7 @@ def function_names(tools: Iterable[str], prefix: str = "") -> dict[str, str]:
 
 
 def _optional(schema: Mapping[str, Any]) -> frozenset[str]:
-    """Return the properties that are optional but not nullable, in place of which models send null to omit them."""
+    """Return the properties that are optional but not nullable, because models send null to omit such a property."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, Mapping):
         return frozenset()

@@ -133,8 +133,8 @@ def serve(
         signing_key: The key, of at least 32 bytes, that seals the states that clients keep.  All processes that serve
             the same tools need the same key.  The default is a new random key, so waiting calls are lost when the
             process ends.
-        deps: The ``deps`` in the `Context` that functions get: a value, or a function that takes ``(agent, extra,
-            user)`` and returns the value for each call.  Over HTTP with a login, ``user`` is the token's subject, or
+        deps: The ``deps`` in the `Context` that functions get: a value, or a function that makes one for each call,
+            given the agent's name, ``extra`` and the user.  Over HTTP with a login, the user is the token's subject, or
             its client id if it has no subject; otherwise it is "".
         limits: The budgets for each call.
         hooks: Objects that receive events; see `fsm_agent.agents.hooks`.

@@ -63,7 +63,7 @@ class Explored:
         missed: The rows that were never taken, including rows in subflows but not default rows.
         ends: How many configurations reached each end.
         longest: The number of steps on the longest path.
-        is_whole: Whether everything was tried.  It was not if a limit on configurations or combinations was reached.
+        is_whole: Whether everything was tried, without reaching a limit on configurations or combinations.
         loops: Examples of loops, in words.  A loop is a path on which only agents and functions answer or fail, and
             which leads back to the same state and data, so that only the limit on steps is certain to end it.  Paths on
             which a person answers or time passes do not count.
@@ -100,8 +100,8 @@ def explore(
 
     Subflows are explored as well.  For states with members, `explore` tries combinations of the members' results: first
     enough to include each result once, then up to 1,000 others each time the state is entered.  `gather` and `each` get
-    their results in the order in which the members are listed.  If not all members are needed, each member is once the
-    first to finish.
+    their results in the order in which the members are listed.  If not all members are needed, each member finishes
+    first in one of the combinations.
 
     All guards, actions, tasks and questions are called twice, to check that they are pure.
 
@@ -441,7 +441,7 @@ def _check(run: FlowRun[Any], holds: Callable[[str, Any], bool] | None) -> None:
 def _combinations(state: ParallelState[Any, Any], tried: list[list[Any]]) -> Iterator[tuple[int, tuple[Any, ...]]]:
     """Yield the results of all members, and the index of the member that finishes first.
 
-    Each result first occurs once, and then all combinations follow.
+    First, each result occurs once; then all combinations follow.
     """
     if not all(tried):  # the walk through a member's flow was cut short
         return
@@ -465,7 +465,7 @@ def _combinations(state: ParallelState[Any, Any], tried: list[list[Any]]) -> Ite
 
 
 def _chosen(results: list[list[Any]]) -> Iterator[tuple[Any, ...]]:
-    """Yield one result for each member.  Each result first occurs once, and then all combinations follow."""
+    """Yield one result for each member.  First, each result occurs once; then all combinations follow."""
     indices = [range(len(one)) for one in results]
     most = max(map(len, indices), default=1)
     first = dict.fromkeys([tuple([number % len(one) for one in indices]) for number in range(most)])

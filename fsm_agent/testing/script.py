@@ -145,7 +145,7 @@ def function_call(name: str, /, **arguments: Any) -> FunctionCall:
 
     Args:
         name: The name of the function.
-        arguments: Its arguments, as values that JSON can represent.
+        arguments: The function's arguments, as values that JSON can represent.
 
     Examples:
         >>> request = function_call("add", a=17, b=25)
@@ -225,8 +225,8 @@ class Script(SyncVerbs):
     Args:
         entries: One for each request: text; a pydantic model, which is the output; a `function_call`; a list of several
             parts; a whole `Reply`, with usage or finish reason; an exception to raise (a `ProviderError` fails the
-            request, and any other reaches the caller unchanged); `Delayed` or `Pieces`; or a function of the request
-            that returns one of these.  The function runs in the event loop and must not block.
+            request, and any other reaches the caller unchanged); `Delayed` or `Pieces`; or a function that takes the
+            request and returns one of these.  The function runs in the event loop and must not block.
         by: A mapping to pass instead of ``entries`` if calls run concurrently.  It maps a text in the task to the entry
             for one request, or to a `Script` with the entries for several requests.  For example, ``Script(by={"Paris":
             "sunny", "Rome": "foggy"})`` replies "sunny" if "Paris" is in the newest user message that has one of the

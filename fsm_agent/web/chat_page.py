@@ -77,8 +77,8 @@ def serve(
             machine.
         task: A function that converts a message to the task, or to a flow's data.  The default is described in
             `RunFollower.take`.
-        deps: The ``deps`` in the `Context` that functions get: a value, or a function that takes ``(agent, extra,
-            user)`` and returns the value for each run.  ``user`` is the user who began the run.
+        deps: The ``deps`` in the `Context` that functions get: a value, or a function that makes one for each run,
+            given the agent's name, the run's ``extra`` and the user who began the run.
         at_once: The maximum number of active runs per user, across all processes.  Further runs are refused.
         options: Further options for `RunFollower`.
 

@@ -58,8 +58,9 @@ class RunFollower:
         drives: Whether runs are driven here.  If False, a `Worker` drives them.
         service: The name by which the service finds its runs after a crash or in its other processes.  Two services
             with the same agent and store but different ``deps`` need different names.
-        deps: The ``deps`` in the `Context` that functions get: a value for all runs, or a function that takes ``(agent,
-            extra, user)`` and returns the value for each run.  With ``drives=False``, the worker's deps are used.
+        deps: The ``deps`` in the `Context` that functions get: a value for all runs, or a function that makes one for
+            each run, given the agent's name, the run's ``extra`` and the user.  With ``drives=False``, the worker's
+            deps are used.
         options: Further options for `Agent.resume`, for each run.
 
     Attributes:
