@@ -203,8 +203,7 @@ class View:
     def _squeezed(
         self, messages: Sequence[Message], tail: Sequence[Message], budget: Budget, room: float
     ) -> tuple[Sequence[Message], Sequence[Message], str]:
-        """Cut long strings in the messages and the exception branch until they fit.  Return both, and the pass's name.
-        """
+        """Cut long strings in the messages and the exception branch until they fit.  Also return the pass's name."""
 
         def at(characters: int) -> tuple[Sequence[Message], Sequence[Message]]:
             one = shorten(characters)

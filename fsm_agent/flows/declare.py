@@ -100,7 +100,7 @@ X = TypeVar("X", default=_AnyData, contravariant=True)  # the data that choose a
 
 
 class _Chooses(Protocol[X]):
-    """A function of the data that chooses an agent or a role.  Unlike an agent, it has a ``__name__``."""
+    """A function that takes the data and chooses an agent or a role.  Unlike an agent, it has a ``__name__``."""
 
     __name__: str
 
@@ -173,7 +173,8 @@ def ask(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any:
             return d.text
 
     Args:
-        asked: An agent, a role that `Flow.bound` binds to an agent, or a pure function of the data that chooses either.
+        asked: An agent, a role that `Flow.bound` binds to an agent, or a pure function that takes the data and chooses
+            either.
         types: The types of the answer.  By default, the output type of ``asked``, if it is an agent.
         whole: Whether the state gives the whole `CallResult`, so that the next state can continue the dialog.  In the
             state's rows, ``of`` is then an output type.
@@ -336,7 +337,8 @@ def pause(name: str, delay_s: Any = None, *, until: Any = None, restart: bool = 
 
     Args:
         name: The name of the state.
-        delay_s: How long the state waits: seconds, a timedelta, or a pure function of the data that returns either.
+        delay_s: How long the state waits: seconds, a timedelta, or a pure function that takes the data and returns
+            either.
         until: The moment until which the state waits, in place of ``delay_s``; see `TimeOptions`.
         restart: See `TimeOptions`.
 
@@ -485,7 +487,7 @@ def each(
     Args:
         name: The name of the state.
         member: A state that gets an item as its data.
-        over: A pure function of the data that returns the items.
+        over: A pure function that takes the data and returns the items.
         parallel: The maximum number of members that run at once, or None for no limit.
         settled: Whether the state waits for all members and gives a `Failure` for each member that failed.
         enough: How many values are enough; see `gather`.  If there are fewer items, the state fails at once with the
@@ -522,7 +524,7 @@ def subflow(name: str, flow: Flow[S], given: Callable[[E], S], **options: Unpack
     Args:
         name: The name of the state.
         flow: The flow.
-        given: A pure function of the data that returns the other flow's initial data.
+        given: A pure function that takes the data and returns the other flow's initial data.
         options: See `TimeOptions`.
 
     Raises:

@@ -431,7 +431,7 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
         super().__post_init__()
 
     def make_result(self, run: FlowRun[D]) -> FlowResult[D]:
-        """Return the result of a run of the flow."""
+        """Return the result of a run of this flow."""
         return FlowResult(run)
 
     def bound(self, agents: Agents = NO_AGENTS, /, **by_role: Agent[Any, Any]) -> Flow[D]:
@@ -494,7 +494,8 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
             description: The description for the model; by default, the docstring of ``start`` or of the data type.
             start: A pure function that returns the initial data; its parameters are the arguments.  By default, the
                 fields of the data are the arguments.  If the data are not a JSON object, ``data`` is the only argument.
-            returns: A pure function of the last data that returns the result for the model; by default, the data.
+            returns: A pure function that takes the last data and returns the result for the model; by default, the
+                data.
             policy: The options of `Function.of` that apply to a flow; ``timeout_s`` is the deadline of each run.
 
         Raises:

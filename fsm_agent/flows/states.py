@@ -47,11 +47,11 @@ class TimeOptions(TypedDict, Generic[D], total=False):
     """The options of every state that waits.
 
     Attributes:
-        within_s: The time that the state may take (seconds, a timedelta, or a pure function of the data that returns
-            either), or None for no limit.  The time is fixed when the state is entered.
+        within_s: The time that the state may take (seconds, a timedelta, or a pure function that takes the data and
+            returns either), or None for no limit.  The time is fixed when the state is entered.
         until: The moment at which the state's time ends, in place of ``within_s`` (a datetime with a time zone, Unix
-            seconds, or a pure function of the data that returns either), or None for no limit.  If the moment is in the
-            past, the time ends at once.
+            seconds, or a pure function that takes the data and returns either), or None for no limit.  If the moment is
+            in the past, the time ends at once.
         restart: Whether the time starts again whenever the state is entered.  If False, the time that was fixed at the
             first entry holds for the whole run.
     """
@@ -131,7 +131,7 @@ class LiveState(State[D], Generic[D, A]):
         within_s: See `TimeOptions`.
         until: See `TimeOptions`.
         restart: See `TimeOptions`.
-        is_timed: Whether the state has a time, even if a function of the data may return None for it.
+        is_timed: Whether the state has a time, even if a function that takes the data may return None for it.
         triggers: The triggers that the state can cause, besides the end of its time and the triggers for the whole run.
     """
 

@@ -63,7 +63,7 @@ class RunBusy(StoreError):
 
     Args:
         run: The name of the run.
-        holder: The name of its holder.
+        holder: The name of the run's holder.
         since_s: Unix time of the holder's claim.
         until_s: Unix time at which the lease ends, unless it is renewed.
 
@@ -196,7 +196,7 @@ class ReadOnly(StoreError):
     """The store is open for reading only.
 
     Args:
-        store: Its path or address, without a password.
+        store: The store's path or address, without a password.
 
     Examples:
         >>> Agent(Script("Hi."), name="host", store=(runs := Runs("runs.db"))).call("Hello", run_id="r1").output
@@ -220,7 +220,7 @@ class StoreClosed(StoreError):
     """The store is closed for good.  To continue, open another `Store` with the same runs.
 
     Args:
-        store: Its path or address, without a password.
+        store: The store's path or address, without a password.
 
     Examples:
         >>> runs = Runs("runs.db")

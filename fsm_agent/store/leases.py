@@ -196,7 +196,7 @@ at_fork(after_in_child=RENEWER.forget)
 
 
 class LeaseLocks:
-    """The lock files of instances in a folder.  Thread-safe.
+    """The lock files of instances in a folder.  This class is thread-safe.
 
     The folder is created with the first lease.
     """

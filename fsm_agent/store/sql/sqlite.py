@@ -130,7 +130,7 @@ class SqliteStore(SqlStore):
         self._lease_locks = LeaseLocks(self._path.with_name(self._path.name + ".leases"))
 
     def _prepare(self) -> None:
-        """Create the file, readable only by its owner, or migrate it to the newest version.  Not thread-safe."""
+        """Create the file, readable only by its owner, or migrate it to the newest version (not thread-safe)."""
         if sqlite3.sqlite_version_info < _OLDEST:
             raise StoreError(f"SQLite: expected version 3.37 or newer, got {sqlite3.sqlite_version}")
         try:
