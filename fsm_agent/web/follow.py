@@ -270,6 +270,8 @@ class RunFollower:
     async def _hear(self, place: _Cursor, told: EventLog) -> AsyncGenerator[Item]:
         """Yield the events from before the driver claimed the run, then the driver's events."""
         base = await told.base()
+        if base is not None and place.past.n > base:  # it has read what the driver wrote; the steps are counted again
+            place.past, place.counted = await self._past(place.past.run.id), 0
         for item in await asyncio.to_thread(place.read, base):
             yield item
         if base is not None:

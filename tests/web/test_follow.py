@@ -126,6 +126,51 @@ def test_a_listener_who_waits_is_woken(store: Any) -> None:
     assert isinstance(asyncio.run(main())[-1], Done)
 
 
+def test_a_listener_may_read_what_its_driver_has_just_written() -> None:
+    """The listener finds no driver, and its look at the journal takes until one has written an entry."""
+
+    class Slow(MemoryStore):
+        may_go, is_looking, looks_left = threading.Event(), threading.Event(), 0
+
+        def load(self, run: str, **options: Any) -> Any:
+            self.looks_left -= 1
+            if not self.looks_left:
+                self.is_looking.set()
+                self.may_go.wait()
+            return super().load(run, **options)
+
+    async def main() -> tuple[list[Item], list[Item]]:
+        is_heard, slow = asyncio.Event(), Slow()
+
+        @function(needs_approval=True)
+        async def refund() -> str:
+            """Refund."""
+            slow.may_go.set()
+            await is_heard.wait()
+            return "refunded"
+
+        async def listen() -> list[Item]:
+            found: list[Item] = []
+            async for item in live.follow(run, to_end=True):
+                found.append(item)
+                if isinstance(item[1], FunctionStarted):
+                    is_heard.set()
+            return found
+
+        agent = Agent(Script(function_call("refund"), "Done."), functions=[refund], name="desk", store=slow)
+        async with RunFollower(agent) as live:
+            run = await live.begin("refund")
+            await heard(live, run)
+            slow.looks_left = 2  # the first is made to begin
+            listening = asyncio.create_task(listen())
+            await asyncio.to_thread(slow.is_looking.wait)
+            await live.answer(run, {"ask:1.0": Approved()})
+            return await listening, await heard(live, run)
+
+    found, again = asyncio.run(main())
+    assert lasting(found) == lasting(again)
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_a_listener_hears_what_a_stream_has_and_one_that_comes_later_the_journal(task: str, each_store: Any) -> None:
     async def main() -> None:
@@ -772,6 +817,29 @@ class TestMemory:
                 assert live.runs.store.head("c14").run in kept
                 assert live.runs.store.head("c0").version == 0
                 assert isinstance(last(await heard(live, await live.begin("Again.", conversation="c0"))), Done)
+
+        asyncio.run(main())
+
+    def test_a_conversation_stays_while_its_turn_is_driven(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(RunFollower, "kept_runs", 2)
+
+        async def main() -> None:
+            may_go = asyncio.Event()
+
+            @function
+            async def look() -> str:
+                """Look."""
+                await may_go.wait()
+                return "seen"
+
+            model = Script(by={"Look.": Script(function_call("look"), "Seen."), "Go.": Script(*["Done."] * 9)})
+            async with RunFollower(Agent(model, functions=[look], name="desk")) as live:
+                long = await live.begin("Look.", conversation="c")
+                for n in range(5):
+                    await heard(live, await live.begin("Go.", conversation=f"c{n}"))
+                assert live.runs.store.head("c").run == long
+                may_go.set()
+                assert isinstance(last(await heard(live, long)), Done)
 
         asyncio.run(main())
 
