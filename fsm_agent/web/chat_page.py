@@ -109,7 +109,9 @@ def serve(
         routes=routes,
         lifespan=lifespan,
         middleware=[Middleware(OriginCheck, hosts=known)],
-        exception_handlers={FsmAgentError: _respond_to_error},
+        exception_handlers=dict.fromkeys(
+            (BadRequest, NotAsked, RunUnknown), _respond_to_error
+        ),  # others are the service's
     )
     app.state.live = live
     return app

@@ -14,9 +14,9 @@ import httpx
 import pytest
 from served import Letter, desk, letters
 
-from fsm_agent import Agent, Context, function
+from fsm_agent import Agent, Context, UsageError, function
 from fsm_agent.flows import Flow, end, wait
-from fsm_agent.store import MemoryStore
+from fsm_agent.store import MemoryStore, StoreError
 from fsm_agent.testing import Script, function_call
 from fsm_agent.web import serve
 
@@ -411,6 +411,35 @@ def test_colons_in_names_join_no_two_conversations(tmp_path: Path) -> None:
             assert (await page.shown(name))[0]["value"]["text"] == "hello"
 
     run(serve(desk(str(tmp_path / "runs.db"))), use)
+
+
+@pytest.mark.parametrize("way", ["GET /conversations", "GET /conversations/c1", "POST /conversations/c1/cancel"])
+@pytest.mark.parametrize("is_of_store", [False, True])
+def test_an_error_of_the_service_is_for_its_server_alone(way: str, is_of_store: bool) -> None:
+    problem = StoreError("/home/ann/runs.db is away") if is_of_store else UsageError("/home/ann/users is away")
+
+    class Away(MemoryStore):
+        def head(self, conversation: str) -> Any:
+            raise problem
+
+        def list(self, **options: Any) -> Any:
+            raise problem
+
+    def who(request: Any) -> str:
+        if is_of_store:
+            return "ann"
+        raise problem
+
+    app = serve(desk(Away()), user=who)
+
+    async def main() -> None:
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url=HERE) as client:
+            answer = await client.request(*way.split(), json={})
+        assert answer.status_code == 500
+        assert "/home/ann" not in answer.text
+
+    asyncio.run(main())
 
 
 class TestUsers:
