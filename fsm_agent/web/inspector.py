@@ -289,9 +289,10 @@ class Inspector:
         return StreamingResponse((f"{line}\n" for line in lines), media_type="application/jsonl", headers=headers)
 
     def read(self, run: str) -> RunHistory:
-        """Return a run, which is cached until it changes in the store."""
-        row = self.runs.store.get(run)
-        return self._read(row) if row.holder is None else read(self.runs, run)
+        """Return a run, which is cached until it changes in the store, unless it has pending signals."""
+        store = self.runs.store
+        row = store.get(run)  # a second signal would not change it
+        return read(self.runs, run) if store.pending_signals([run]) else self._read(row)
 
     def _counted(self) -> Sequence[RunCount]:
         """Return the run counts, which are cached because counting reads all runs."""
@@ -353,7 +354,6 @@ class Inspector:
             shown = self._act(act, run, form, self._user(request.scope))
         except FormError as error:
             return self._run_page(request, run, (form.get("key", ""), error.errors, form))
-        self._read.cache_clear()
         return RedirectResponse(f"{base}/run?{urlencode({'id': shown})}" if shown else f"{base}/", 303)
 
     def _act(self, act: str, run: str, form: Mapping[str, str], by: str) -> str:  # noqa: C901  # one an action

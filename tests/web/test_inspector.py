@@ -617,6 +617,23 @@ def test_a_run_is_read_once_for_each_change_and_what_others_do_is_seen() -> None
     assert len(pages.page("/run", id="r").all("article")) == 7
 
 
+@pytest.mark.parametrize("state", ["asks", "is answered", "is driven"])
+def test_all_that_people_posted_is_shown_at_once(state: str) -> None:
+    runs = Runs(MemoryStore())
+    suspended(lambda: shop(runs).call("Where is my parcel?", run_id="r"))
+    if state == "is answered":
+        runs.answer("r", {runs.only_question("r"): Approved()}, by="ann")
+    elif state == "is driven":
+        runs.store.claim("a worker", for_s=60.0, run="r")
+    pages = Pages(inspector_app(runs, user=lambda scope: "bob"))
+    for by in ("cid", "dan"):
+        pages.page("/run", id="r")
+        runs.cancel("r", "too late", by=by)
+        assert f"{by} has written" in " ".join(pages.page("/run", id="r").text.split())
+    pages.do("cancel", "r", reason="too late")
+    assert "bob has written" in " ".join(pages.page("/run", id="r").text.split())
+
+
 @pytest.mark.parametrize("path", ["/run", "/items", "/moment", "/picture", "/export"])
 def test_a_run_that_is_not_there_is_a_plain_error(pages, path):
     assert pages.get(path, id="nobody").status_code == 404
