@@ -19,6 +19,7 @@ from support.kept_runs import OWN_CLOCK
 from support.postgres import NOT_HERE, PostgresServer, programs
 
 from fsm_agent import Agent, Approved, CallFailed, Denied, Image, Limits, RateLimited, Retry, function
+from fsm_agent.call import Cancelled, Stopped
 from fsm_agent.diagrams import call_diagram
 from fsm_agent.flows import Flow, FlowSuspended, end, pause, wait
 from fsm_agent.messages import Reply, Usage
@@ -306,6 +307,30 @@ def test_a_way_says_on_itself_by_which_entries_it_was_taken_and_why_to_those_who
         assert [path.get("class") for path in way.iterfind("path")] == ["hit", "line"]
 
 
+def test_numbers_of_ways_back_and_forth_stand_where_each_begins(pages):
+    svg, seen = drawn(pages, "order-17"), 0
+    boxes = boxes_in(svg)
+    middles = {name: complex(left + right, top + bottom) / 2 for name, (left, top, right, bottom) in boxes.items()}
+    taken = [way for way in svg.iterfind("g[@data-from]") if "(entr" in str(way.findtext("title"))]
+    pairs = [(str(way.get("data-from")), str(way.get("data-to"))) for way in taken]
+    for (source, to), text in zip(pairs, svg.iterfind("text[@class='numbers']"), strict=True):
+        if source != to and (to, source) in pairs:
+            seen += 1
+            place = complex(float(text.get("x", "")), float(text.get("y", "")))
+            assert abs(place - middles[source]) < abs(place - middles[to])
+    assert seen
+
+
+def test_ways_to_a_branch_are_dashed() -> None:
+    runs = Runs(MemoryStore())
+    Agent(Script("Warm.", "Hot.", RateLimited("busy"), "21"), name="degrees", output=int, store=runs.store).call("?")
+    (run,) = runs.store.list()
+    ways = [*drawn(Pages(inspector_app(runs)), run.id).iterfind("g[@data-from]")]
+    dashed = {(way.get("data-from"), way.get("data-to")) for way in ways if "dashed" in str(way.get("class"))}
+    to = "ParseException"
+    assert {("Calling", to), (to, to), ("Backoff", to), ("Checking", to)} == dashed
+
+
 def is_at_border(point: tuple[float, float], box: tuple[float, float, float, float]) -> bool:
     (x, y), (a, b, c, d) = point, box
     return a - 3 < x < c + 3 and b - 3 < y < d + 3 and not (a + 3 < x < c - 3 and b + 3 < y < d - 3)
@@ -381,6 +406,21 @@ def test_a_person_is_told_with_the_verdict(outcome: Any, verdict: str, is_bad: b
     suspended(lambda: agent.runs.resume("r"))
     html = Pages(inspector_app(runs)).get("/run", id="r").text
     assert re.findall(r'<b>ann</b> <span class="verdict( no)?">([^<]*)<', html) == [(" no" if is_bad else "", verdict)]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_failure"), [(Cancelled(reason="too late"), True), (Stopped(reason="too late"), False)]
+)
+def test_an_end_says_its_reason_once_and_is_a_failure_unless_it_completes(outcome: Any, is_failure: bool) -> None:
+    runs = Runs(MemoryStore())
+    agent = shop(runs)
+    suspended(lambda: agent.call("Where is my parcel?", run_id="r"))
+    runs.answer("r", {"": outcome}, by="ann")
+    with suppress(CallFailed):
+        agent.runs.resume("r")
+    items = Pages(inspector_app(runs)).get("/items", id="r", after=4).text
+    assert items.count(">too late<") == 1
+    assert [("bad" in item["class"]) for item in Markup(items).all("article")] == [is_failure]
 
 
 def test_a_picture_from_elsewhere_is_told_by_its_address_and_not_loaded() -> None:

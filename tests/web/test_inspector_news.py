@@ -108,6 +108,21 @@ class TestMarks:
         asyncio.run(all_listen())
         assert store.looks < MOST_PAGES
 
+    def test_a_mark_is_told_once(self, runs):
+        async def listen() -> list[str]:
+            news = Inspector(runs).news
+            async with aclosing(news.marks("r")) as marks, aclosing(news.marks("r")) as others:
+                first = await anext(marks)
+                following = asyncio.ensure_future(anext(marks))
+                assert await anext(others) == first  # both look at once, and the run has not changed
+                await asyncio.sleep(0)
+                assert not following.done()
+                runs.store.delete("r")
+                return [first, await following]
+
+        first, second = asyncio.run(listen())
+        assert first != second == GONE
+
     def test_the_end_of_the_server_ends_all_streams(self, runs):
         async def listen() -> list[str | None]:
             news = Inspector(runs).news
