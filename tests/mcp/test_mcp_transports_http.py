@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import closing, nullcontext
 from typing import Any
 
 import pytest
@@ -136,6 +138,36 @@ def test_an_answer_that_is_none_is_told_and_the_session_goes_on(stub, body, told
         stub.answer = good
         assert server.call("ask") == "yes"
         assert [method for _, method, _ in stub.heard].count("initialize") == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "error", "named", "options"),
+    [
+        ("tools/list", MCPServerError, "'far'", {"start_timeout_s": 0.05}),
+        ("tools/call", MCPToolError, "'ask'", {"timeout_s": 0.01}),
+    ],
+)
+def test_what_takes_too_long_is_named(stub, method, error, named, options):
+    at_once = stub.reply
+
+    async def never(request: Any, message: dict[str, Any]) -> Any:
+        return await (asyncio.Event().wait() if message.get("method") == method else at_once(request, message))
+
+    stub.reply = never
+    with closing(MCPServer.http(stub.url, name="far", **options)) as server:
+        with pytest.raises(error, match=named) as caught:
+            server.call("ask")
+        assert type(caught.value) is error
+
+
+def test_the_lines_of_an_event_stream_are_bounded_one_by_one(stub):
+    body, mib = stub.body, 1024 * 1024
+    stub.kind = "text/event-stream"
+    for sizes, is_read in (([17, 17], True), ([33], False)):
+        comments = b"".join([b":%b\n" % (b" " * size * mib) for size in sizes])
+        stub.answer = lambda id, comments=comments: b"\n" + comments + b"data:" + body(id, text("yes"))
+        with MCPServer.http(stub.url) as server, nullcontext() if is_read else pytest.raises(MCPToolError):
+            assert server.call("ask") == "yes"
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
