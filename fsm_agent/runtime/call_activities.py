@@ -68,7 +68,7 @@ async def ask_model(effect: CallModel, environment: Environment, timeout_s: floa
 
 
 def partial_outputs(call: AgentCall) -> PartialOutputs | None:
-    """Return a function that makes `PartialOutput`s from the next reply's deltas, or None if it cannot have any."""
+    """Return a function that makes `PartialOutput`s from the next reply's deltas, or None if none can be made."""
     arriving = arriving_output(call.record, call.prompt)
     if arriving is None:
         return None

@@ -13,7 +13,7 @@ done yet.  The driver then waits (`wait`) and resumes the generator.
 - *Cancellation.*  Before an effect starts and before an outcome is taken, the loop checks for a request to end the
   process and for the deadline; once there is a request, no later outcome counts.  Activities that the process no longer
   waits for are dropped at once: a task is cancelled, and a thread is notified (`fsm_agent.runtime.portal`) and left
-  behind. Stopping the *driver* (Ctrl-C, a cancelled task, a closed generator) drops all activities and leaves the
+  behind.  Stopping the *driver* (Ctrl-C, a cancelled task, a closed generator) drops all activities and leaves the
   process at rest.  The results that functions have returned by then are kept, because those functions would otherwise
   run twice.
 - *Waits.*  A wait for the inbox ends at the deadline, the timeout of an activity, or the end of a sleep; see
@@ -206,7 +206,7 @@ class Driver(ABC):
     # The loop
 
     def events(self) -> Generator[Event | None, None, None]:
-        """Drive the process.  Yield its events, and None when the driver has to wait."""
+        """Drive the process.  Yield its events, and yield None whenever the driver has to wait."""
         process, recorder = self.process, self.recorder
         while process.record is self._record or self._reconcile():
             if recorder is not None and recorder.is_behind:

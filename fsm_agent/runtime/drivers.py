@@ -198,7 +198,7 @@ class AsyncDriver(Driver):
     def _may_be_alone(self, activity: Activity) -> bool:
         """Return whether the driver's own task may perform an activity.
 
-        While it does, the driver takes no posts, and a limit on the wait ends the activity.
+        While it performs one, the driver takes no posts, and a limit on the wait ends the activity.
         """
         if not activity.is_abortable:
             return self._may_run_inline and not self.is_timed

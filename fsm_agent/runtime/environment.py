@@ -179,7 +179,7 @@ Check: TypeAlias = Callable[[Out], Out | Awaitable[Out]] | Callable[[Out, Contex
 
 
 class Client(Protocol):
-    """A client for one model.  Every failure of a request is a `ProviderError`.
+    """A client for one model.  Every failed request raises a `ProviderError`.
 
     ``timeout_s`` limits the whole request.  Two attributes are optional: ``takes_images = False`` if the model accepts
     no images, and ``reports_logprobs = False`` if it cannot report log probabilities.  This package's clients also have
@@ -277,17 +277,17 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
         client: Sends requests to the model.
         clock: Returns the time and waits.
         approve: A plain or coroutine function that is called with each function call that waits for approval and, if it
-            takes one, a `Context`.  Without an approver, or if it returns None, the call is suspended. Calls with
-            ``has_approver=True``, such as those of an `Agent` with an approver, ask about every function. Other calls
+            takes one, a `Context`.  Without an approver, or if it returns None, the call is suspended.  Calls with
+            ``has_approver=True``, such as those of an `Agent` with an approver, ask about every function.  Other calls
             ask only about functions that require approval.
-        backoff: The delay before a retry if the provider specifies none: a `tenacity` wait.  By default
+        backoff: The delay before a retry if the provider specifies none: a `tenacity` wait.  By default, it is
             ``wait_exponential(max=60)``, multiplied by a number from ``random``.
         threads: How many plain functions run at once, each in a thread; if 0, they run one after another.
         new_id: Returns the id for a new call.
-        random: Returns a number from 0 to 1, for the jitter of waits.
+        random: Returns a number from 0 to 1, for the jitter in waits.
         prices: The prices of tokens: a `Price`, or a mapping to prices from model names (as in replies) or client
-            names, with ``"*"`` for all others.  The `Usage` of a reply then includes the cost.  By default, only calls
-            with a budget in dollars have costs, from the known prices.
+            names, with ``"*"`` for all others.  A reply's `Usage` then includes the cost.  By default, only calls with
+            a budget in dollars have costs, which are computed from the known prices.
         results: The pipeline that changes function results before the model sees them.
         name: The name of the agent or flow, for observers.
 

@@ -75,7 +75,7 @@ class Throttle:
 
 
 class Cache:
-    """Middleware that caches results: an equal call within ``ttl_s`` seconds returns the cached result.
+    """Middleware that caches results: an equal call made within ``ttl_s`` seconds gets the cached result.
 
     Exceptions are not cached.
 

@@ -64,7 +64,7 @@ class Abort:
                 wake()
 
     def add(self, wake: Callable[[], object]) -> None:
-        """Call ``wake`` when the switch is set, or at once if it is set already.
+        """Call ``wake`` when the switch is set, or at once if it is already set.
 
         The call may come from another thread while that thread holds a lock.  So ``wake`` must be quick, must not
         raise, and must not call `add` or `discard`.

@@ -55,7 +55,7 @@ class InnerCalls:
     asks the questions of the inner runs.
 
     Attributes:
-        posts: The answers to questions of the inner runs, by the keys of the questions in the outer run.
+        posts: The answers to the inner runs' questions, by the keys that the questions have in the outer run.
         used_posts: The answers that have been taken.
         waits: What the inner runs wait for.  As long as they wait, nothing that the function returns or raises counts
             as an outcome.

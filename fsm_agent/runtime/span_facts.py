@@ -217,7 +217,7 @@ def _messages_json(messages: Iterable[Message], **more: str) -> str:
 
 
 def _parts(message: Message) -> list[dict[str, Any]]:
-    """Return a message's parts in the format that OpenTelemetry's conventions define, without the contents of files."""
+    """Return a message's parts in the format defined by OpenTelemetry's conventions, without the contents of files."""
     found: list[dict[str, Any]] = []
     for part in message.parts:
         match part:
