@@ -322,7 +322,7 @@ class AgentCall(Process, Generic[Out]):
         return self._agents("").within_budget(super()._settle_children(record, ended, steps), steps)
 
     def _check(self, key: str, outcome: Any) -> None:
-        """Do nothing, because the step checks the outcome."""
+        """Do nothing, because the step itself checks the outcome."""
 
     # Its journal
 

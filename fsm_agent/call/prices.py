@@ -171,8 +171,8 @@ class KnownPrice:
 def known_price(model: str) -> KnownPrice:
     """Return the price of a model from `genai-prices`.
 
-    Use it for an agent's ``prices``, `max_cost_usd`, `Metrics` or `rounds_of`.  It needs the extra ``prices``:
-    ``pip install 'fsm-agent[prices]'``.
+    Use it for an agent's ``prices``, `max_cost_usd`, `Metrics` or `rounds_of`.  This function needs the extra
+    ``prices``: ``pip install 'fsm-agent[prices]'``.
 
     Args:
         model: The model, as ``provider:model``.

@@ -80,7 +80,7 @@ class Choice(NamedTuple):
 
 
 class QuestionForm(NamedTuple):
-    """A question as a form to fill in."""
+    """A question in the form of fields to fill in."""
 
     key: str
     path: str  # of the process that asks

@@ -3,7 +3,7 @@
 Rules
 =====
 
-1. Every decision about what happens next is a row of `ROWS`, or a guard that a row names.
+1. Every decision about what happens next is a row in `ROWS`, or a guard that a row names.
 2. Guards and actions are pure functions of ``(record, event, prompt)``, and the prompt is constant for a call.  They
    use no clock, no network, no randomness and no user code that may wait.  What they need from any of these is in the
    event.
