@@ -51,7 +51,7 @@ def check_visible(part: Image | Document, model: str, *, images: bool) -> None:
 
 
 def misplaced(part: Image | Document, role: str) -> UsageError:
-    """Return the error for an attachment in a message that cannot hold one."""
+    """Return the error to raise for an attachment in a message that cannot hold one."""
     return UsageError(
         f"a message of role {role!r}: expected no {part.kind}, which only a user message can contain, got {part!r}"
     )

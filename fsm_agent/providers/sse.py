@@ -72,7 +72,7 @@ class EventStream:
         return None if self._document is None else bytes(self._document)
 
     def feed(self, data: bytes) -> list[ServerEvent]:
-        """Read the next bytes and return the events that they complete, up to an `error`."""
+        """Read the next bytes and return the events that they complete, up to the first `error`."""
         events: list[ServerEvent] = []
         try:
             if self.error is None:
