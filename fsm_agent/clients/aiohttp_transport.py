@@ -76,7 +76,7 @@ class _Body(httpx.AsyncByteStream):
 class _Connector(aiohttp.TCPConnector):
     """A connector that aborts connections instead of closing them slowly.
 
-    A forked child aborts none, because it shares the selector of the parent's event loop.
+    A forked child aborts none, because it shares the selector with the parent's event loop.
     """
 
     def __init__(self, **options: Any) -> None:

@@ -123,7 +123,7 @@ READABLE = frozenset({"text/event-stream", "", "text/plain", "application/octet-
 
 
 class HttpExchange:
-    """One HTTP request to a model, and the errors for its failures.
+    """An HTTP request to a model, which also makes the errors for its failures.
 
     It uses the provider's first wire that can express the request.
 
@@ -304,7 +304,7 @@ class ResponseReader:
             raise self._error(BadReply, message)
 
     def _make_inflater(self) -> Any:
-        """Return a decompressor with limited output, or None if the body is not compressed."""
+        """Return a decompressor whose output is limited, or None if the body is not compressed."""
         encoding = self._headers.get("content-encoding", "").strip().lower()
         if encoding in ("", "identity"):
             return None

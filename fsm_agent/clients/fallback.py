@@ -210,7 +210,7 @@ def _served(reply: Reply, client: Client) -> Reply:
 
 
 def _soonest(errors: list[ProviderError]) -> float | None:
-    """Return the shortest ``retry_after_s``, or None if any error lacks one."""
+    """Return the shortest ``retry_after_s`` among the errors, or None if any of them lacks one."""
     delays_s = [error.retry_after_s for error in errors]
     stated_s = [delay_s for delay_s in delays_s if delay_s is not None]
     return min(stated_s) if len(stated_s) == len(delays_s) else None

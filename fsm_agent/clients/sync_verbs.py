@@ -1,4 +1,4 @@
-"""`SyncVerbs`: the sync methods of a client, made from its async ones."""
+"""`SyncVerbs`: a client's sync methods, made from its async ones."""
 
 from __future__ import annotations
 

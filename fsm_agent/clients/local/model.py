@@ -33,7 +33,7 @@ ERROR_TAIL_CHARS = 1500
 
 @dataclass(frozen=True, slots=True)
 class ModelPackage:
-    """A model file inside a wheel, pinned by size and sha256."""
+    """A model file inside a wheel, which is pinned by size and SHA-256."""
 
     name: str
     alias: str  # its name on the server
@@ -58,7 +58,7 @@ class ModelPackage:
 
 
 def is_gguf(path: Path) -> bool:
-    """Return whether a file begins as a GGUF file does.
+    """Return whether a file begins like a GGUF file.
 
     Raises:
         OSError: If the file cannot be read.

@@ -1,4 +1,4 @@
-"""The embedded model's server, in a child process that this process owns.
+"""Runs the embedded model's server in a child process that this process owns.
 
 The engine can hang or crash its process, with requests in flight or after `fork`.  All callers in one process share one
 child per model:
@@ -204,7 +204,7 @@ def _exit_text(returncode: int) -> str:
 
 
 class _Locks:
-    """Two locks, which must be taken in this order.
+    """Two locks, which must be taken in the order below.
 
     A forked child makes new ones, because other threads may have held these.
     """

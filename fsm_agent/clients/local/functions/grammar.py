@@ -36,7 +36,7 @@ class Grammar:
         )
 
     def can_copy(self, schema: Mapping[str, Any]) -> bool:
-        """Return True if the question contains a value that fits this schema, or the schema lists all values."""
+        """Return True if the question contains a value that fits this schema, or if the schema lists all values."""
         if schema.get("enum"):
             return True
         match type_of(schema):
