@@ -55,7 +55,7 @@ _NO_DOCSTRINGS = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Function(Policy, Generic[P, R, Deps]):
-    """A function that a model may request: a name, a description, a schema, a policy, and usually a callable.
+    """A function that a model may request, with a name, a description, a schema, a policy, and usually a callable.
 
     `Function.of` makes a function from a Python callable.  A function without a callable is answered from outside: it
     suspends the agent call until a person or a program gives the outcome, unless `link` adds a callable.
@@ -257,7 +257,7 @@ class Function(Policy, Generic[P, R, Deps]):
         return self._callable()(*args, **kwargs)
 
     def bind(self, arguments_json: str) -> dict[str, Any]:
-        """Return the arguments for one run, validated and converted.  The run may change them.
+        """Return the arguments for one run, validated and converted.  The run may modify them.
 
         Raises:
             ParseError: If the arguments are invalid.  The text tells the model why.

@@ -66,7 +66,7 @@ def _computer(own: Function | None, *, has_approver: bool) -> Function:
 
 
 def is_run_as_requested(function: Function) -> bool:
-    """Return whether the provider runs the function, so that its arguments cannot be changed."""
+    """Return whether the provider runs the function with the arguments that were requested, which cannot be changed."""
     return function.call is _approved
 
 

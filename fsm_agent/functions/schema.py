@@ -670,7 +670,7 @@ def _find_docstring(call: Callable[..., Any]) -> tuple[Any, str]:
 
 
 def _plain(hint: Any) -> Any:
-    """Return a type without its alias name and without its annotations."""
+    """Return the type behind an alias or an `Annotated`."""
     hint = getattr(hint, "__value__", hint)
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 

@@ -277,7 +277,7 @@ class Toolset(Generic[Deps]):
         return self._with([entry.changed(function=Function.of(entry.function, **policy)) for entry in self._entries])
 
     def filtered(self, predicate: Callable[[Function, Deps], bool]) -> Toolset[Deps]:
-        """Return the functions with a filter.  A function is offered only if ``predicate(function, deps)`` is true.
+        """Return the functions with a filter: each is offered only if ``predicate(function, deps)`` is true.
 
         The predicate sees the functions under their current names.  No function is offered without its dependencies.
         """
