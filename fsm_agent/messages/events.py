@@ -158,7 +158,7 @@ class PartialOutput(Value, frozen=True):
     Within one request, each event extends the previous one, whereas the next request, for example after a refusal,
     starts from the beginning.  If a union is requested with tags, the data contains the tag, although the output does
     not.  Only the first document whose beginning matches the type is shown, and only from the first 250,000 characters
-    of a reply. An answer that is found elsewhere, or is repaired, appears only in `Done`.
+    of a reply.  An answer that is found elsewhere, or is repaired, appears only in `Done`.
 
     Examples:
         >>> agent = Agent(Script(Pieces('{"a": 1', ', "b": 2}')), output=dict[str, int])

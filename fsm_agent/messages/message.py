@@ -72,7 +72,7 @@ def shown_source(source: object) -> str:
 
 
 def described(source: object, data: bytes) -> str:
-    """Describe unexpected bytes: their number, their beginning, and their file."""
+    """Describe unexpected bytes: how many there are, how they begin, and which file they come from."""
     is_file = not isinstance(source, bytes | bytearray) and not is_data_url(source)
     return f"{len(data)} bytes ({data[:8]!r}…){f' of {shown_source(source)}' if is_file else ''}"
 

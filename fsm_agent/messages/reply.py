@@ -26,7 +26,7 @@ def _sum(a: int | None, b: int | None) -> int | None:
 class Usage(Value, frozen=True, kw_only=True):
     """The tokens and the cost of one or several replies.  None means that the provider did not report a number.
 
-    `input_tokens` include `cached_tokens` and `cache_write_tokens`, and `output_tokens` include `reasoning_tokens`,
+    `input_tokens` includes `cached_tokens` and `cache_write_tokens`, and `output_tokens` includes `reasoning_tokens`,
     even if the provider counts differently.
 
     Examples:
