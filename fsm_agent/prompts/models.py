@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class PromptModel(pydantic.BaseModel):
     """A pydantic model whose prompt templates are checked when the class is created.
 
-    Like any other class, it may declare these attributes:
+    Like any other class that is shown to a model, it may declare these attributes:
 
     - ``__prompt_template__`` is the template for a value; its variables are fields and properties.
     - ``__prompt_file__`` names a file with this template, next to the class's module or in the working directory.

@@ -327,7 +327,7 @@ def file_named(name: str, folder: Path, what: str) -> Path | None:
 
 
 def found(name: str | Path, folders: Iterable[Path], owner: str, advice: str = "") -> Path:
-    """Return the first file with this name in the folders."""
+    """Return the first file with this name in any of the folders."""
     searched = list(dict.fromkeys([folder / name for folder in folders]))  # an absolute path stays unchanged
     for path in searched:
         if path.is_file():
@@ -412,7 +412,7 @@ class _Gathering:
                 self.add(self.parts[name], path, part.line, [*trail, str(path)])
 
     def _there(self, reference: _Reference, file: Path, line: int) -> list[str]:
-        """Return those templates named by a reference that exist."""
+        """Return those of the templates named by a reference that exist."""
         if not reference.names:
             raise problem(file, "expected the name of a template in quotes, got one that is computed", line)
         for name in reference.names:

@@ -41,7 +41,7 @@ Lines = list[str]
 
 
 def prompt_schema(kind: Any) -> str:
-    """Return the schema of a type in a compact form, for a model that must write a value.
+    """Return a type's schema in a compact form, for a model that must write a value.
 
     Args:
         kind: Any type that pydantic can validate, such as a model, a dataclass, an enumeration or a union.
