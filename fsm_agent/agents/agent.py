@@ -368,7 +368,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         return set()
 
     def _resolve_prompt(self, prompt: Prompt | None, options: Mapping[str, Any]) -> Prompt:
-        """Return the current form of an earlier call's prompt, or of the agent's own prompt if ``prompt`` is None."""
+        """Return an earlier call's prompt in its current form, or the agent's own prompt if ``prompt`` is None."""
         resolved = self._resolver.for_call(prompt or self.prompt, options.get("deps"))
         if parser_args := options.get("parser_args"):
             check_parser_args(resolved, parser_args)
@@ -416,7 +416,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
     def _call_parts(
         self, prompt: Prompt, args: Mapping[str, Any] | None, deps: Any, keep: Sequence[AnyPass] | None = None
     ) -> dict[str, Any]:
-        """Return the arguments of a call that come from the agent and are not saved in records."""
+        """Return those arguments of a call that come from the agent and are not saved in records."""
         check_needs(deps, prompt.offers)
         require("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None")
         keep = self._keep if keep is None else keep

@@ -72,7 +72,7 @@ _WORDS = {  # words of other libraries, and keys that belong elsewhere
 
 
 def filled(value: Any) -> Any:
-    """Return a value with the variable references in its strings replaced.  ``$${`` is a literal ``${``."""
+    """Return a value with the references to variables in its strings replaced.  ``$${`` stands for a literal ``${``."""
     match value:
         case str() if "${" in value:
             return "${".join([expanded(part, os.environ) for part in value.split("$${")])
@@ -175,7 +175,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Table:
-    """The type of a table whose keys are fields of a `Value`, each checked on its own."""
+    """The type for a table whose keys are the fields of a `Value`, each of which is checked on its own."""
 
     def __init__(self, kind: type[Value]) -> None:
         self.kind = kind

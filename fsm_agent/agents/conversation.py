@@ -75,7 +75,7 @@ class Conversation(CallVerbs[Deps, Out]):
         self._known: dict[str, Dialog] = {}  # the dialogs after runs that no longer change
 
     def read(self) -> Dialog:
-        """Return the dialog, up to the newest turn that has ended.
+        """Return the dialog up to the newest turn that has ended.
 
         Raises:
             StoreError: If the store failed, or a needed run was deleted.

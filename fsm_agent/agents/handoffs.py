@@ -136,7 +136,7 @@ def handoff(
     refers to a handoff that the agent no longer has, the agent itself answers.
 
     Args:
-        agent: The agent, or a function that returns it, so that agents can hand over to each other.
+        agent: The agent, or a function that returns it, which lets agents hand over to each other.
         name: The function's name for the model; by default, ``transfer_to_`` followed by the agent's name.
         description: Tells the model when to hand over.
         context: Passes that choose how much of the earlier dialog the agent sees, such as ``keep_last(8)``; by default,
@@ -249,7 +249,7 @@ def _handoffs(prompt: Prompt) -> Iterator[tuple[str, HandoffDelegate]]:
 
 
 def check_agents(agent: Agent[Any, Any], prompt: Prompt, *, is_late: bool = True) -> None:
-    """Refuse agents that cannot work as functions of this agent.
+    """Refuse agents that cannot work as this agent's functions.
 
     An inner agent's result cannot pass through a pipeline, because its call ends within a step, whereas a pipeline may
     wait.  An agent that takes over the dialog must have the requested output type.

@@ -53,7 +53,7 @@ def inner_call(call: AgentCall[Any], around: InnerCalls) -> AgentCall[Any]:
 
 
 class _Inside:
-    """A process that a function starts, with its run in a store."""
+    """A process that a function starts, together with its run in a store."""
 
     def __init__(self, runnable: Runnable, task: Any, options: Mapping[str, Any], around: InnerCalls) -> None:
         self._runnable = runnable

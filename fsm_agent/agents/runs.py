@@ -93,7 +93,7 @@ class BoundRuns:
         return RunHandle(self._runnable, run_id, definition)
 
     def _to_read(self, options: Mapping[str, Any]) -> ProcessFactory:
-        """Return the definition for rebuilding processes from the store for reading, which needs no deps."""
+        """Return the definition for rebuilding processes from the store just to read them, which needs no deps."""
         return self._runnable._definition(_without_deps(options))
 
     def _claimer(
