@@ -75,6 +75,13 @@ def _keeping(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     made = {key: value if key in _PLAIN else _keeping(value) for key, value in schema.items()}
+    own = schema.get("serialization")
+    if (
+        schema.get("type") == "json-or-python"
+        and own
+        and schema["json_schema"].get("items_schema") == own.get("schema")
+    ):
+        made["serialization"] = {**own, "schema": _keeping(own["schema"])}  # of the items of a Sequence
     if all(made[key] is value for key, value in schema.items()):
         made = schema
     found = _WRAPPED.get(schema.get("type", "")) if "serialization" not in schema else None
