@@ -118,7 +118,7 @@ class StatusLine:
 class Screen:
     """What a command outputs: an answer on stdout, with remarks and a live line on stderr, or lines of JSON on stdout.
 
-    Other output moves the live line down.  Inside a ``with`` block, what functions and modules print goes to stderr.
+    Other output appears above the live line.  Inside a ``with`` block, what functions and modules print goes to stderr.
 
     Args:
         quiet: Write only results and errors.

@@ -239,7 +239,7 @@ def _lost_of_time(value: Any, again: Any) -> str:
 
 
 def _parts(value: Any, again: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the parts of a value with those that were read back."""
+    """Yield each part of a value, paired with the part that was read back."""
     if isinstance(value, list | tuple | deque):
         yield from zip(value, again, strict=True)
     elif isinstance(value, pydantic.BaseModel):

@@ -270,7 +270,7 @@ class FlowProcess(Process):
         return found
 
     def effect_of(self, name: str, once: OnceRun) -> EffectValue | None:
-        """Return the effect of a state without a child, or None if the state only waits for its time."""
+        """Return the effect of a state that has no child, or None if the state only waits until its time runs out."""
         state, data = self.state_of(name)
         if isinstance(state, WaitState):
             return AwaitAnswer(f"answer:{name}", state, state.question(data))

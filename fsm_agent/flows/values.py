@@ -384,7 +384,7 @@ class DataCheck:
 
     @cached_property
     def _fields(self) -> Mapping[str, Any]:
-        """The types of the fields that can be checked one by one, which is none if the class defines how it is read."""
+        """The types of the fields that can be checked one by one, or none if the class defines how it is read."""
         kind = self._kind
         hooks = ("__get_pydantic_core_schema__", "__pydantic_config__", "__pydantic_decorators__")
         if any(hasattr(kind, name) for name in hooks):

@@ -76,7 +76,7 @@ def script(request: pytest.FixtureRequest) -> Iterator[Callable[..., Script]]:
 
 
 class _NoModelRequests:
-    """Refuse requests for the whole session, including fixtures of every scope."""
+    """Refuses requests to models for the whole session, including fixtures with any scope."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:

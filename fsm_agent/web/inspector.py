@@ -310,7 +310,7 @@ class Inspector:
     # News
 
     async def events(self, request: Request) -> Response:
-        """Respond with a stream of marks of a run or, by default, of the newest run."""
+        """Respond with a stream of the marks of a run or, by default, of the newest run."""
         if self.news.is_full:
             return PlainTextResponse(f"{MOST_PAGES} pages already follow runs; close one", 503, {"retry-after": "5"})
         marks = self.news.marks(request.query_params.get("id", ALL))

@@ -414,7 +414,7 @@ class Output:
 
 
 def _texts_of(values: Iterable[Any]) -> list[str]:
-    """Return strings, numbers and booleans as text.  Skip all other values."""
+    """Return strings, numbers and booleans as text, and skip all other values."""
     return [str(value) for value in values if isinstance(value, str | int | float)]
 
 

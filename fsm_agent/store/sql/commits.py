@@ -50,7 +50,7 @@ class GroupCommit(Generic[W]):
     def submit(self, work: W) -> Future[Any]:
         """Return a future for the work's result, which is done once the work is on disk.
 
-        Its callbacks run in the committing thread and delay the next commit.
+        The future's callbacks run in the committing thread and delay the next commit.
         """
         future = Future[Any]()
         with self._changed:
