@@ -334,7 +334,8 @@ class Function(Policy, Generic[P, R, Deps]):
             return result_text(value)
         text: Any = self.format(value, call)
         if not isinstance(text, str):
-            raise UsageError(f"format of function {self.name!r}: expected a string from it, got {text!r:.80}")
+            what = f"the return value of format of function {self.name!r}"
+            raise UsageError(f"{what}: expected a string, got {text!r:.80}")
         return result_text(text)
 
 
