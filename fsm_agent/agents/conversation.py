@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -18,16 +19,17 @@ from fsm_agent.call.header import ConversationTurn, seed_of
 from fsm_agent.call.journal import Header, Journal, header_of
 from fsm_agent.context.budget import kept
 from fsm_agent.context.passes import AnyPass, passes_of
-from fsm_agent.errors import UsageError
-from fsm_agent.functions.context import Made
+from fsm_agent.errors import JournalError, ReplayError, UsageError
+from fsm_agent.functions.context import LATER, Made
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.runtime import drivers
 from fsm_agent.runtime.environment import Environment
 from fsm_agent.runtime.run_function import InnerCalls
-from fsm_agent.store.claiming import Claimed, ProcessFactory
-from fsm_agent.store.errors import RunUnknown
+from fsm_agent.store.claiming import Claimed, ProcessFactory, is_told_to_end
+from fsm_agent.store.errors import RunBusy, RunUnknown
 from fsm_agent.store.store import Head, Run
-from fsm_agent.store.turns import check_ended, dialog_at, turn_of, turns_back
+from fsm_agent.store.turns import StoredTurn, check_ended, dialog_at, turn_of, turns_back
 from fsm_agent.validation import require
 
 
@@ -115,7 +117,7 @@ class Conversation(CallVerbs[Deps, Out]):
         if again is not None:
             return again
         after = options.get("after")
-        before, usage = self._before(head, after)
+        before, usage = self._before(head, options)
         inherited = kept(self._keep, before)
         call = self.agent._build_call(task, {**options, "after": inherited}, self._keep)
         is_continued = after is None and bool(head.run) and inherited is before and len(before) > 0
@@ -157,8 +159,9 @@ class Conversation(CallVerbs[Deps, Out]):
         self._known = known
         return dialog
 
-    def _before(self, head: Head, after: After) -> tuple[Dialog, Usage]:
+    def _before(self, head: Head, options: Mapping[str, Any]) -> tuple[Dialog, Usage]:
         """Return the dialog that the next turn continues, and the tokens used so far."""
+        after: After = options.get("after")
         usage = UNUSED
         if head.run:
             try:
@@ -167,11 +170,24 @@ class Conversation(CallVerbs[Deps, Out]):
                 if after is None:
                     raise
             else:
+                if not newest.row.is_ended and newest.header.agent == self.agent.name:
+                    newest = self._end_if_cancelled(newest, options)
                 check_ended(newest.row, self.name)
                 usage = newest.usage
         if after is not None:
             return dialog_before(after), usage
         return self._dialog(head), usage
+
+    def _end_if_cancelled(self, turn: StoredTurn, options: Mapping[str, Any]) -> StoredTurn:
+        """End a turn that was cancelled while it had no driver, since a cancellation waits for the next driver."""
+        run, deps = turn.row.id, options.get("deps")
+        if turn.row.holder is not None or not is_told_to_end(self._runs.store.load(run, after=None)):
+            return turn
+        definition = self._definition_of_run(turn.header, LATER if deps is None else deps, {})
+        with suppress(RunBusy, JournalError, ReplayError):  # it has a driver, or is stuck: the caller looks again
+            process, recorder = self._runs.claims.resume(run, definition)
+            drivers.run(process, self._environment_of(process), self._listener_to(process), recorder)
+        return turn_of(self._runs.journals, run, self.name)
 
     def _again(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any] | None:
         """Return the call of the earlier turn with this run id and task, or None if there is no such turn."""

@@ -40,7 +40,7 @@ from fsm_agent.store import checks
 from fsm_agent.store.errors import RunExists, StoreError
 from fsm_agent.store.journals import Journals, title_of
 from fsm_agent.store.listing import STUCK
-from fsm_agent.store.recorder import Posted, StoreRecorder
+from fsm_agent.store.recorder import Posted, StoreRecorder, is_end_request
 from fsm_agent.store.store import FIRST_FENCE, Head, Lease, Loaded, Run, Signal, Start, Suspension
 from fsm_agent.store.turns import head_before, messages_before
 
@@ -526,6 +526,14 @@ def check_not_stuck(run: Run) -> None:
     """
     if (stuck := stuck_in(run)) is not None:
         raise ReplayError(f"the run {run.id!r} is stuck until its question 'stuck' is answered: {stuck.problem}")
+
+
+def is_told_to_end(loaded: Loaded) -> bool:
+    """Return whether a run's unread signals cancel or stop it, so that its next driver only ends it."""
+    return any(
+        is_end_request(signal) or (signal.key == STUCK and _read_cancellation(signal) is not None)
+        for signal in loaded.signals
+    )
 
 
 def _read_cancellation(answer: Signal) -> Signal | None:

@@ -235,6 +235,8 @@ class Runs:
     def cancel(self, run: str, reason: str = "", *, by: str = "") -> None:
         """Post a cancellation, which makes the run's current or next driver end the run.
 
+        A run without a driver ends when a worker, ``runs.resume`` or its conversation's next turn drives it.
+
         Raises:
             RunUnknown: If the run does not exist.
             NotAsked: If the run has ended.

@@ -151,7 +151,7 @@ def check_ended(row: Run, conversation: str) -> None:
     else:
         what = (
             f"its newest turn, the run {run!r}, has not ended and has no driver; call agent.runs.resume({run!r}) to"
-            " continue it"
+            f" continue it, or agent.runs.all.cancel({run!r}) to end it"
         )
     raise Conflict(conversation, run, what)
 

@@ -352,6 +352,42 @@ class TestEnds:
         assert is_whole(conversation.read())
         assert conversation.call("2").output == "two"
 
+    def test_one_that_was_cancelled_and_has_no_driver_gives_way_to_the_next(self, store):
+        """Whether it waits or was interrupted, sync and under asyncio; the function does not run, nor is it asked."""
+
+        async def ponder() -> str:
+            pondering.cancel()
+            await asyncio.Event().wait()
+            return "unreached"
+
+        async def interrupted(conversation: Any) -> None:
+            nonlocal pondering
+            pondering = asyncio.create_task(conversation.acall("Ponder."))
+            await asyncio.wait([pondering])
+
+        pondering: asyncio.Task[Any]
+
+        for how in ("waits", "interrupted"):
+            for answered in ("call", "acall"):
+                name, first = f"{how} {answered}", "wipe" if how == "waits" else "ponder"
+                arguments = {"path": "x"} if how == "waits" else {}
+                agent = agent_of(store, function_call(first, **arguments), "two", name=name)
+                agent = agent.changed(functions=[wipe, ponder])
+                conversation = agent.conversation(name)
+                if how == "waits":
+                    with pytest.raises(CallSuspended):
+                        conversation.call("Wipe x.")
+                else:
+                    asyncio.run(interrupted(conversation))
+                with pytest.raises(Conflict) as caught:
+                    conversation.call("2")
+                agent.runs.all.cancel(caught.value.run)
+                ended = conversation.call("2") if answered == "call" else asyncio.run(conversation.acall("2"))
+                assert ended.output == "two"
+                assert "assistant: (This turn ended without an answer: cancelled.)" in shown(conversation.read())
+                assert is_whole(conversation.read())
+                assert len(agent.client.requests) == 2
+
     def test_one_that_was_stopped_is_whole(self, store):
         agent = agent_of(store, function_call("add", a=1, b=2), "two", stop_when=stop_on("add"))
         conversation = agent.conversation("c")
