@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Aborted(BaseException):
-    """Raised in a wait whose result is no longer wanted.
+    """Raised in code that waits for something, when its result is no longer wanted.
 
     Like `asyncio.CancelledError`, this is not a failure.  Code that handles failures (retries, fallbacks) must not
     catch it.
@@ -383,7 +383,10 @@ class LoopTask(Generic[T]):
             self._end(None)
 
     def add_done_callback(self, callback: Callable[[asyncio.Task[T]], object]) -> None:
-        """Call ``callback`` in the loop when the task has ended.  Safe from any thread, after `start`."""
+        """Call ``callback`` in the loop when the task has ended.
+
+        This is safe from any thread, once `start` was called.
+        """
 
         def add() -> None:
             if self._task is not None:
@@ -458,7 +461,7 @@ async def _pump(items: AsyncGenerator[T], arriving: queue.SimpleQueue[Any]) -> N
 
 
 def open_gate(gate: asyncio.Future[None]) -> None:
-    """Let the task that waits for the gate continue.  Safe from any thread."""
+    """Let the task that waits for the gate continue.  This is safe from any thread."""
     gate.get_loop().call_soon_threadsafe(_open, gate)
 
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry: `instrument` records spans and metrics live, and `spans_of` returns the spans of a past call.
+"""OpenTelemetry: `instrument` records spans and metrics live, and `spans_of` returns the spans for a past call.
 
 Recording needs `opentelemetry-api`: ``pip install 'fsm-agent[otel]'``.  The program's tracer and meter providers decide
 where spans and metrics go.
@@ -24,7 +24,7 @@ FAILED = 2  # status
 
 
 def spans_of(record: CallRecord, events: Iterable[Event] = ()) -> list[dict[str, Any]]:
-    """Return the spans of a call as dicts, in the JSON form of the OpenTelemetry protocol.
+    """Return the spans for a call as dicts, in the OpenTelemetry protocol's JSON form.
 
     The first span represents the call.  It contains a span for each model request, function call, approval and retry
     delay, and for each agent that took over the dialog.  Names and attributes follow OpenTelemetry's conventions for
