@@ -1,4 +1,4 @@
-"""Delegation: agents and flows that are functions of an agent call, or take over its dialog, run as inner processes.
+"""Delegation: agents and flows that serve as an agent call's functions or take over its dialog run as inner processes.
 
 The inner call performs the effect that would run the function.  It starts when the function would run, its effects have
 keys such as ``run:2.0/…``, and its end is the function's outcome.  The inner call's questions therefore suspend the

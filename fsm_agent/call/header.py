@@ -55,7 +55,7 @@ class ConversationTurn(Value, frozen=True):
     usage: Usage
 
     def earlier(self, dialog: Sequence[Message]) -> range:
-        """Return the range of the messages from earlier turns in the call's dialog."""
+        """Return the range that the messages from earlier turns occupy in the call's dialog."""
         return range(_start(dialog), len(dialog) - self.new)
 
 

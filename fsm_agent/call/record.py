@@ -116,7 +116,7 @@ def is_within(used: int, limit: int | None) -> bool:
 
 
 class State(StrEnum):
-    """A state of an agent call, in which the call waits for something or has ended.
+    """A state in which an agent call waits for something or has ended.
 
     The enum's values are meant for people.
 

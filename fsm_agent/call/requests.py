@@ -130,7 +130,7 @@ def needs_final_prompt(record: CallRecord, prompt: Prompt) -> bool:
 
 
 def rounds_used_up(limits: Limits) -> str:
-    """Return the message for people which says that the round limit was reached."""
+    """Return the message that tells people that the round limit has been reached."""
     return f"limits.rounds={limits.rounds} is used up"
 
 

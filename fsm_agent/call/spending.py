@@ -74,7 +74,7 @@ def with_limits_left(record: Any, limits: Limits, used: Usage) -> Any:
 
 
 def reached(record: CallRecord, overrun: Overrun) -> tuple[str, float]:
-    """Return the name of the exceeded budget, and the tokens or dollars that were used."""
+    """Return `(name, used)`: the name of the exceeded budget, and the tokens or dollars that were used."""
     name, used = exceeded(record, overrun.usage) or "tokens", record.total_usage + overrun.usage
     return name, used.total_tokens if name == "tokens" else (used.cost_pico_usd or 0) / PICO
 

@@ -154,7 +154,7 @@ def max_cost_usd(most: float, price: Tariff) -> StopWhen:
 
 
 def any_of(*conditions: StopWhen) -> StopWhen:
-    """Stop when any of these conditions would stop the call.  The first one that would gives the reason.
+    """Stop when any of these conditions would stop the call.  The first of those that would gives the reason.
 
     Raises:
         UsageError: If a condition is not callable.
