@@ -74,7 +74,7 @@ def _take(known: _LongDialog) -> bool:
 
 
 def _forget(message: ref[Message]) -> None:
-    """Remove the dialogs that contain a message which no longer exists."""
+    """Remove the dialogs that contain a given message, which no longer exists."""
     for known in [*_long_dialogs]:
         if message in known.messages:
             _take(known)
