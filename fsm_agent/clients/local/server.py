@@ -1,7 +1,7 @@
 """Runs the embedded model's server in a child process that this process owns.
 
-The engine can hang or crash its process, with requests in flight or after `fork`.  All callers in one process share one
-child per model:
+The engine can hang or crash its process, with requests in flight or after `fork`, so it runs in a child.  All callers
+in one process share one child per model:
 
 - It serves OpenAI's API on loopback and requires a random key, which it reads from its stdin.
 - It ends when its stdin closes: by `close`, at exit, or by the system when this process dies.
