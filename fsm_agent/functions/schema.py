@@ -108,7 +108,7 @@ class Validator(Protocol):
 
 
 def validate_arguments(validator: Validator, arguments: str) -> tuple[str, dict[str, Any]]:
-    """Return the arguments as JSON in the form that the validator takes, and as validated values.
+    """Return `(json, values)`: the arguments as JSON in the form that the validator takes, and as validated values.
 
     Some models write a list or an object inside the arguments as a string of JSON, and null for what they leave out.
     Both are accepted, but only where they would otherwise be invalid.
