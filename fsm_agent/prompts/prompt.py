@@ -579,7 +579,7 @@ class Task(Generic[Out]):
 
 
 def task_message(text: str, *parts: Part) -> Message:
-    """Return a user message, which must not be empty."""
+    """Return a user message with this content, which must not be empty."""
     require("the task", text, bool(parts or text.strip()), "text that asks for something")
     return Message.of("user", text, *parts)
 

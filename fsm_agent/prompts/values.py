@@ -226,7 +226,7 @@ def check_target(kind: type, target: str) -> None:
 
 
 def printed(value: Any) -> Any:
-    """Return the value's own text for a template, or the value itself if it has no text.
+    """Return the value's own text for a template, or the value itself if it has none.
 
     Raises:
         TypeError: If the value is a function, a generator or a coroutine, whose text is an address in memory.
