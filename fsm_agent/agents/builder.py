@@ -132,7 +132,7 @@ def dialog_before(after: object) -> Dialog:
 
 
 def call_without_result(dialog: Dialog) -> str | None:
-    """Return the name and id of the first function call without a result, or None.
+    """Return the name and id of the first function call without a result, or None if all have one.
 
     Services refuse such dialogs, and a single missing result is hard to find.
     """

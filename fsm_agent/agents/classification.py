@@ -54,8 +54,8 @@ class Classification(Generic[Label]):
 
     Attributes:
         label: The most likely class.  If several are equally likely, the first in the list wins.
-        probabilities: The probability of each class, which add up to 1.
-        coverage: The probability that the answer is any of the classes, in any spelling.
+        probabilities: The classes' probabilities, which add up to 1.
+        coverage: The probability that the answer is one of the classes, in any spelling.
         is_calibrated: Whether the probabilities come from log probabilities.  If not, the class named in the answer has
             a probability of 1.
         missing: The classes for which no log probability was reported.

@@ -54,7 +54,7 @@ class BoundRuns:
 
     @cached_property
     def all(self) -> Runs:
-        """All runs in the store, of every agent and flow.
+        """All runs in the store, whichever agent or flow they belong to.
 
         Here they can be listed, answered, cancelled, retried, exported and deleted.
 
@@ -402,7 +402,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> AgentCall[Out]:
-        """Rebuild the call of a stored run from its whole journal, and return it.  Every entry is verified.
+        """Rebuild a stored run's call from its whole journal, verifying every entry, and return the call.
 
         It takes the same options as `resume`.
 
