@@ -6,6 +6,7 @@ The results are in the order of the tasks.  A failed task does not affect the ot
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, suppress
@@ -205,8 +206,8 @@ def _reporting(
     is_list = isinstance(tasks, Iterable) and not isinstance(tasks, str)
     require("tasks", tasks, is_list, "a list of tasks")
     require("concurrency", concurrency, is_whole(concurrency, 1), "a whole number of at least 1")
-    is_known = isinstance(progress, bool) or callable(progress)
-    require("progress", progress, is_known, "True, False, or a function of (done, total)")
+    is_known = isinstance(progress, bool) or (callable(progress) and not inspect.iscoroutinefunction(progress))
+    require("progress", progress, is_known, "True, False, or a plain function of (done, total)")
     if options.get("run_id") is not None:
         raise UsageError(
             f"run_id: expected none, since each task is a run of its own, got {options['run_id']!r:.80}; "

@@ -81,11 +81,7 @@ def functions_of(items: Functions) -> tuple[Function, ...]:
 
 def sources(items: Any) -> tuple[Any, ...]:
     """Return the items of the argument ``functions``, with agents turned into functions."""
-    if (
-        hasattr(items, "as_function")
-        or hasattr(type(items), "functions")
-        or "functions" in getattr(items, "__dict__", ())
-    ):
+    if hasattr(items, "as_function") or _has_functions(items):
         items = (items,)
     if callable(items):
         name = getattr(items, "name", None) or getattr(items, "__name__", type(items).__name__)
@@ -93,6 +89,11 @@ def sources(items: Any) -> tuple[Any, ...]:
     if isinstance(items, str | Mapping) or not isinstance(items, Iterable):
         raise invalid("functions", items, "a list of functions")
     return tuple([_as_function(item) if hasattr(item, "as_function") else item for item in items])
+
+
+def _has_functions(item: object) -> bool:
+    # Reading the attribute may start a server, and `hasattr` would hide an AttributeError that is raised meanwhile.
+    return hasattr(type(item), "functions") or "functions" in getattr(item, "__dict__", ())
 
 
 def _as_function(agent: Any) -> Function:
@@ -351,7 +352,7 @@ def _flat(items: Any) -> Iterator[Function | Toolset]:
     for item in sources(items):
         if isinstance(item, Toolset):
             yield item
-        elif isinstance(item, Function) or not hasattr(item, "functions"):
+        elif isinstance(item, Function) or not _has_functions(item):
             yield Function.of(item)
         else:
             yield from _flat(item.functions)

@@ -199,8 +199,8 @@ class Prompt(KnownArguments, Generic[Out]):
         require(
             "the parser of a prompt",
             self.parser,
-            self.parser is None or callable(self.parser),
-            "a function of the text",
+            self.parser is None or (callable(self.parser) and not inspect.iscoroutinefunction(self.parser)),
+            "a plain function of the text",
         )
         if isinstance(self.parser, type) and hasattr(self.parser, "model_fields"):
             raise invalid(

@@ -324,6 +324,13 @@ class TestMany:
         assert results.outputs == [*range(20)]
         assert told[-1] == (20, None)
 
+    def test_progress_that_must_be_awaited_is_refused(self):
+        async def awaited(done: int, total: int | None) -> None: ...
+
+        for way in ({}, {"under_asyncio": True}):
+            with pytest.raises(UsageError, match="progress"):
+                results_of(Echo, **way, progress=awaited)
+
     @pytest.mark.parametrize("way", [{}, {"under_asyncio": True}])
     def test_a_bar_is_shown_on_stderr(self, capsys, way):
         assert len(results_of(Echo, **way, progress=True)) == 9

@@ -63,6 +63,16 @@ class TestMaking:
             with pytest.raises(UsageError, match="list"):
                 Prompt("x", functions=wrong)
 
+    def test_an_error_of_a_source_is_not_taken_for_another_kind_of_item(self):
+        class Broken:
+            @property
+            def functions(self) -> tuple[Function, ...]:
+                raise AttributeError("'Function' has no 'nosuch'")
+
+        for items in ([Broken()], Broken()):
+            with pytest.raises(AttributeError, match="nosuch"):
+                Toolset(items)
+
     def test_two_of_one_name_and_version(self):
         with pytest.raises(PromptError, match=r"'web': .*search@9"):
             Toolset([OLD, named("search", "9")], name="web")

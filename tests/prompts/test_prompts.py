@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from pydantic import BaseModel
 
-from fsm_agent.errors import ParseError, PromptError
+from fsm_agent.errors import ParseError, PromptError, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import Message, WebSearch
 from fsm_agent.prompts import Prompt
@@ -66,6 +66,14 @@ class TestTask:
         prompt = Prompt("x", output=Answer, parser=lambda text: text.upper())
         assert prompt.parse("text", is_cut=True) == "TEXT"
         assert prompt.expected.type is Answer
+
+    def test_a_parser_whose_result_must_be_awaited_is_refused(self):
+        async def awaited(text: str) -> int:
+            return int(text)
+
+        for wrong in (awaited, 5):
+            with pytest.raises(UsageError, match="parser"):
+                Prompt("?", parser=wrong)
 
     def test_it_is_frozen_and_equal_only_to_itself(self):
         prompt = Prompt("x")
