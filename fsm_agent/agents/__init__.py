@@ -14,11 +14,13 @@ from fsm_agent.agents.conversation import Conversation
 from fsm_agent.agents.handoffs import handoff
 from fsm_agent.agents.hooks import Metrics
 from fsm_agent.agents.run_handle import RunHandle
+from fsm_agent.agents.runs import AgentRuns
 
 __all__ = [
     "Agent",
     "AgentBase",
     "AgentConfig",
+    "AgentRuns",
     "AsyncAgentBase",
     "Calibration",
     "Classification",

@@ -13,6 +13,7 @@ from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.record import AwaitAnswer, FlowLimits
 from fsm_agent.flows.run import FlowFailed, FlowResult, FlowRun, FlowSuspended
+from fsm_agent.flows.runs import FlowRuns
 from fsm_agent.flows.snapshot import renamed, reshaped
 from fsm_agent.flows.table import any_state, cancelled, expired
 from fsm_agent.flows.values import Failure, into
@@ -26,6 +27,7 @@ __all__ = [
     "FlowLimits",
     "FlowResult",
     "FlowRun",
+    "FlowRuns",
     "FlowSuspended",
     "any_state",
     "ask",

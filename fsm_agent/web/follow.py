@@ -61,7 +61,7 @@ class RunFollower:
         deps: The ``deps`` in the `Context` that functions get: a value for all runs, or a function that makes one for
             each run, given the agent's name, the run's ``extra`` and the user.  With ``drives=False``, the worker's
             deps are used.
-        options: Further options for `Agent.resume`, for each run.
+        options: Further options for `AgentRuns.resume`, for each run.
 
     Attributes:
         kept_runs: The maximum number of runs in memory if there is no store.  Those that have rested longest are
