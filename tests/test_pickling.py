@@ -35,6 +35,7 @@ from fsm_agent import (
 from fsm_agent.call import Reason, snapshot
 from fsm_agent.clients import HttpClient, Network
 from fsm_agent.errors import Overloaded
+from fsm_agent.flows import Flow, FlowSuspended, ask, each, end, execute, gather, wait
 from fsm_agent.testing import Script, function_call
 
 
@@ -53,6 +54,30 @@ def add(a: int, b: int) -> int:
 def erase(path: str) -> str:
     """Erase a file."""
     return f"erased {path}"
+
+
+@execute
+def lengthen(length: int) -> int:
+    return length + 1
+
+
+@ask(Agent("openai:gpt-5-mini", name="judge"))
+def judging(length: int) -> str:
+    return f"Is {length} long?"
+
+
+@wait(bool)
+def review(length: int) -> str:
+    return f"Is {length} right?"
+
+
+def lengths(length: int) -> list[int]:
+    return [length]
+
+
+both, many = gather("both", lengthen, judging), each("many", lengthen, lengths)
+rows = [both.done(many), many.done(review), review.done(lengthen, of=True), review.done(end("over"), of=False)]
+measuring = Flow("measuring", int, start=both, rows=[*rows, lengthen.done(end("measured"))])
 
 
 def convert(length: float, to: Unit) -> str:
@@ -141,6 +166,16 @@ def test_a_copy_needs_no_module():
     assert (copy.copy(made).run('{"n": 1}'), made.run('{"n": 1}')) == (1, 2)
     assert deep.run('{"n": 1}') == 1
     assert counter.seen == [1, 1]
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda flow: pickle.loads(pickle.dumps(flow))])
+def test_a_flow_has_the_states_of_its_module(again):
+    made = again(measuring)
+    with pytest.raises(FlowSuspended) as waiting:
+        made.call(1, clients={judging: Script("yes")})
+    run = waiting.value.run
+    run.give(review, True)
+    assert made.run(run).state == "measured"
 
 
 def test_an_agent_is_what_it_was_made_of():

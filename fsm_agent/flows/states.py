@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import cached_property
+from pkgutil import resolve_name
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeAlias, TypedDict, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from fsm_agent._internal.structs import is_amount
@@ -136,6 +137,7 @@ class LiveState(State[D], Generic[D, A]):
     """
 
     triggers: tuple[str, ...] = ("done", "failed")
+    declared_by: Callable[..., Any] | None = None  # the function that the state replaces in its module
     seconds_option = "within_s"  # the argument that takes the seconds of its time
 
     def __init__(self, name: str, answer_types: AnswerTypes, doc: str = "", **options: Unpack[TimeOptions[D]]) -> None:
@@ -146,6 +148,15 @@ class LiveState(State[D], Generic[D, A]):
         self.until: Any = options.get("until")
         self.restart = options.get("restart", True)
         self.is_timed = self.within_s is not None or self.until is not None
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Pickle and copy a state by reference if a module contains it."""
+        home = f"{getattr(self.declared_by, '__module__', '')}:{getattr(self.declared_by, '__qualname__', '')}"
+        try:
+            is_found = resolve_name(home) is self
+        except (ImportError, AttributeError, ValueError):  # ValueError for a name such as "<lambda>"
+            is_found = False
+        return (resolve_name, (home,)) if is_found else super().__reduce_ex__(protocol)
 
     def elapsed(self, to: State[D], *, do: Action[D, None] = None) -> Row[D]:
         """Return a row for the end of the state's time."""
@@ -230,7 +241,7 @@ class CallState(_Failing[D, A]):
     ) -> None:
         name = name or task.__name__
         super().__init__(name, self._types_of_answers(name, types), inspect.getdoc(task) or "", **options)
-        self.task = task
+        self.task = self.declared_by = task
         self.agent = agent
         self.words = (
             f"role {agent}" if isinstance(agent, str) else f"agent {getattr(agent, 'name', '') or 'by the data'}"
@@ -389,7 +400,7 @@ class FunctionState(_Failing[D, A]):
 
     def __init__(self, function: Function, answer_types: AnswerTypes, **options: Unpack[TimeOptions[D]]) -> None:
         super().__init__(answer_types.state, answer_types, inspect.getdoc(function.call) or "", **options)
-        self.function = function
+        self.function, self.declared_by = function, function.call
         self.words = "function, once" if function.once else "function"
 
 
@@ -409,7 +420,7 @@ class WaitState(_Giving[D, A]):
         name = name or question.__name__
         answer_types = AnswerTypes(name, types, are_posted=True)
         super().__init__(name, answer_types, inspect.getdoc(question) or "", **options)
-        self.question = question
+        self.question = self.declared_by = question
         self.is_early = early
         self.words = "a person, also early" if early else "a person"
 
