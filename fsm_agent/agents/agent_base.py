@@ -7,7 +7,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, Self, get_args, get_origin, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Self,
+    cast,
+    get_args,
+    get_origin,
+    overload,
+)
 
 from typing_extensions import TypeVar, Unpack
 
@@ -419,7 +431,8 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         ``client`` or ``model`` is given.
 
         Args:
-            client: A client for all sub-agents of the copy, or a mapping with one for each; see the class.
+            client: A client for all sub-agents of the copy, or a mapping with one for each; see the class.  A client
+                may also be passed as ``model=``, as for any agent.
             overrides: Configuration keys that replace this agent's.
 
         Raises:
@@ -428,6 +441,10 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         made = object.__new__(type(self))
         derived = {*ARGUMENTS, "agents", *_CACHED}
         vars(made).update({name: value for name, value in vars(self).items() if name not in derived})
+        if hasattr(overrides.get("model"), "acomplete"):  # a client, as for any agent
+            if client is not None:
+                raise UsageError("expected client=… or model=…, got a client as both; leave one out")
+            client = cast("Any", overrides).pop("model")
         kept = None if "model" in overrides else self._client
         AgentBase.__init__(made, self.config, client=client or kept, **overrides)
         return made

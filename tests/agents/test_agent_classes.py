@@ -126,6 +126,15 @@ def test_its_client_is_that_of_the_configuration_or_the_one_that_is_given():
     assert Teller(client=script, model="openai:m").agents["teller"].client is script
 
 
+def test_a_script_takes_the_place_of_its_model_as_in_any_agent():
+    script, teller = Script("Mild."), Teller(model="openai:m", limits={"rounds": 1})
+    changed = teller.changed(model=script)
+    assert (type(changed), changed.client, changed.limits.rounds) == (Teller, script, 1)
+    assert changed.changed(limits={"rounds": 2}).client is script
+    with pytest.raises(UsageError, match=r"client.*model"):
+        teller.changed(model=script, client=Script())
+
+
 def test_availability_is_a_matter_of_keys_and_addresses(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     teller = Teller(model="openai:m")
