@@ -271,10 +271,10 @@ def runs_named(after: Any) -> tuple[str, ...] | None:
     return tuple([run if isinstance(run, str) else run.run_id for run in after])
 
 
-def start_of(after: tuple[str, ...], delay_s: float, priority: int, service: str) -> Start:
-    """Return when and where a run starts."""
+def start_of(after: tuple[str, ...], delay_s: float, priority: int, service: str, now_s: float) -> Start:
+    """Return when and where a run starts.  ``now_s`` is the time from which the delay counts."""
     if not is_amount(delay_s):
         raise invalid("delay_s", delay_s, "at least 0 seconds")
-    if time.time() + delay_s > MAX_TIME_S:
+    if now_s + delay_s > MAX_TIME_S:
         raise UsageError(f"delay_s: expected a delay that ends by the year 9999, got {delay_s!r}")
-    return Start(due_s=time.time() + delay_s if delay_s else 0.0, after=after, priority=priority, service=service)
+    return Start(due_s=now_s + delay_s if delay_s else 0.0, after=after, priority=priority, service=service)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import Any, Generic, TypeAlias, TypeVar, overload
@@ -77,7 +78,9 @@ class BoundRuns:
         runs = self.all
         process = self._runnable.prepare(task, **_without_deps(options))
         definition = self._runnable._definition_of(process)
-        name = runs.claims.submit(process, definition, start_of(after, *start))
+        has_clock = getattr(runs.store, "has_own_clock", False)  # a test's, which the run shares
+        now_s = runs.claims.clock_of(definition).now() if has_clock else time.time()
+        name = runs.claims.submit(process, definition, start_of(after, *start, now_s))
         return RunHandle(self._runnable, name, definition)
 
     async def _asubmit(self, *arguments: Any) -> RunHandle[Any]:

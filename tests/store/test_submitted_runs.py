@@ -22,6 +22,7 @@ from fsm_agent import (
     Done,
     MemoryStore,
     ProviderError,
+    SqliteStore,
     Stepped,
     Suspended,
     UsageError,
@@ -33,7 +34,7 @@ from fsm_agent.call import Cancelled
 from fsm_agent.errors import OutcomeError, ReplayError
 from fsm_agent.messages import FunctionEnded, HistoryChanged, ReplyCompleted
 from fsm_agent.store import NotAsked, RunExists, RunUnknown, Store, listing
-from fsm_agent.testing import Script, function_call
+from fsm_agent.testing import FakeClock, Script, function_call
 
 PATIENCE_S = 30.0
 LATER_S = 3600.0
@@ -343,6 +344,21 @@ def test_a_run_that_goes_away_is_told_to_those_who_wait(store: Store) -> None:
     for verb in (lambda: run.state, run.result, run.cancel, lambda: agent.runs.get("r")):
         with pytest.raises(RunUnknown, match="'r'"):
             verb()
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_the_delay_of_a_test_is_of_its_clock(kind: str, tmp_path: Path) -> None:
+    clock = FakeClock()
+    timed = MemoryStore(clock=clock.now) if kind == "memory" else SqliteStore(tmp_path / "runs.db", clock=clock.now)
+    with closing(timed):
+        agent = Agent(Script("Done.", clock=clock), name="host", store=timed)
+        agent.runs.submit("later", run_id="r", delay_s=LATER_S)
+        ended = []
+        for _ in range(2):
+            Worker([agent], timed).run(once=True)
+            ended.append(timed.get("r").is_ended)
+            clock.advance(LATER_S)
+        assert ended == [False, True]
 
 
 def test_a_handle_is_one_of_this_agent(store: Store) -> None:

@@ -292,6 +292,7 @@ class MemoryStore(SqlStore):
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         super().__init__("in memory")
         self._clock = clock
+        self.has_own_clock = clock is not time.time
         self._lock = threading.Lock()
         self._changes = ChangeNotifier()
         self._connection = sqlite3.connect(
