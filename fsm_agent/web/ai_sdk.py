@@ -40,6 +40,8 @@ class AiSdk(ProtocolTranslator):
     Other events become data: ``data-progress``, ``data-output`` for typed output as it arrives, ``data-state`` for a
     flow's states, and ``data-inside`` for nested agents.  The client does not keep ``data-inside``.
 
+    ``regenerate()`` retries a turn that failed; for a turn that has an answer, it returns that answer.
+
     A question becomes a ``tool-approval-request`` or ``data-question`` chunk.  A ``data-answer`` part answers either,
     and may contain edited ``arguments``.  After a reload, the client requests ``GET …/{id}/stream``, to which you
     respond with status 204 if the run has ended.
@@ -94,7 +96,8 @@ class AiSdk(ProtocolTranslator):
                 "messages: expected the last one to have the role 'user', or to answer an approval", "no_message"
             )
         texts = [_part(part) for part in last.parts if not part.type.startswith("data-")]
-        return ClientRequest(chat, check_name("id of the message", last.id), user_message(texts), {})
+        name, is_again = check_name("id of the message", last.id), found.trigger == "regenerate-message"
+        return ClientRequest(chat, name, user_message(texts), {}, is_again=is_again)
 
     def begin(self) -> list[Data]:
         return [{"type": "start", "messageId": self._message}]
@@ -195,6 +198,7 @@ class _Message(msgspec.Struct):
 
 class _Body(msgspec.Struct):
     id: str
+    trigger: str = ""
     messages: list[Any] = []  # only the last is read, since the store has the others
 
 

@@ -195,12 +195,21 @@ class RunFollower:
         if asked.message is not None:
             said: Any = _task_of(self.runnable, asked.message) if task is None else task(asked.message)
             conversation = asked.conversation if self.has_conversations else None
-            return await self.begin(said, run_id=self.run_of(asked), conversation=conversation, by=by), 0
-        run = await self.newest(asked.conversation)
-        if run is None:
+            name = self.run_of(asked)
+            if asked.is_again and name is not None:
+                await asyncio.to_thread(self._retry, name, by)
+            return await self.begin(said, run_id=name, conversation=conversation, by=by), 0
+        newest = await self.newest(asked.conversation)
+        if newest is None:
             raise NotAsked(f"the conversation {asked.conversation!r} does not exist")
-        waits = (await asyncio.to_thread(self.runs.store.get, run)).waits
-        return run, await self.answer(run, answer_questions(waits, asked), by=by)
+        waits = (await asyncio.to_thread(self.runs.store.get, newest)).waits
+        return newest, await self.answer(newest, answer_questions(waits, asked), by=by)
+
+    def _retry(self, run: str, by: str) -> None:
+        """Retry a run if it has failed."""
+        with suppress(RunUnknown, RunBusy):  # busy if a second click came first
+            if self.runs.store.get(run).is_failed:
+                self.runs.retry(run, by=by)
 
     def run_of(self, asked: ClientRequest) -> str | None:
         """Return the name of the run that a request begins or repeats, or None if the run needs a new name."""

@@ -53,6 +53,7 @@ class ClientRequest(NamedTuple):
     answers: Mapping[str, Any]  # outcomes of approvals and values for other questions, by key
     is_continued: bool = False  # the client continues the message that asked
     payloads: Mapping[str, Any] = {}  # raw answers by key: an object with `approved` may also answer a flow
+    is_again: bool = False  # the client wants another answer to its last message, for example after a failure
 
 
 def read_json(body: bytes) -> Any:

@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from fsm_agent import Agent, Function, MemoryStore, UsageError, function
+from fsm_agent import Agent, Function, MemoryStore, ProviderError, UsageError, function
 from fsm_agent.call import Returned
 from fsm_agent.cli import app
 from fsm_agent.messages import Suspended
@@ -81,6 +81,22 @@ def test_earlier_messages_may_be_of_any_kind(earlier: Any) -> None:
 def test_a_picture_of_the_older_kind_is_read() -> None:
     found = ag_ui([{"type": "binary", "mimeType": "image/png", "data": PICTURE, "filename": "a.png"}]).message
     assert [part.media_type for part in found.parts] == ["image/png"]
+
+
+def test_a_client_that_generates_again_retries_a_failed_turn_and_gets_an_ended_one() -> None:
+    said = {"role": "user", "id": "m1", "parts": [{"type": "text", "text": "Hi"}]}
+    again = AiSdk.read({"id": "c1", "messages": [said], "trigger": "regenerate-message"})
+
+    async def main() -> list[str]:
+        store, model = MemoryStore(), Script(ProviderError("no", status=400), "Hello.")
+        async with RunFollower(Agent(model, name="host", store=store)) as live:
+            ends = []
+            for asked in (ai_sdk(*said["parts"]), ai_sdk(*said["parts"]), again, again):
+                run, after = await live.take(asked)
+                ends.append([event async for _, event in live.follow(run, after=after)][-1].result.dialog[-1].text)
+            return ends
+
+    assert asyncio.run(main()) == ["Hi", "Hi", "Hello.", "Hello."]
 
 
 @pytest.mark.parametrize("after", ["3", -1, True, None, 1.5])
