@@ -78,7 +78,7 @@ class Activity:
         return ()
 
     def begin(self) -> None:
-        """Prepare to start.  Called just before `perform`."""
+        """Prepare to start.  This is called just before `perform`."""
 
     def at_once(self) -> Any:
         """Return the outcome if the effect takes no time, or None."""
@@ -100,7 +100,7 @@ class Activity:
     def events_of(self, arrived: Event) -> Sequence[Event]:
         """Return the events to report for an event that has arrived.
 
-        Called in the driver's thread, between two steps.
+        This is called in the driver's thread, between two steps.
         """
         return (arrived,)
 

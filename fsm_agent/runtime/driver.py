@@ -146,7 +146,7 @@ class Driver(ABC):
 
     @abstractmethod
     def ring(self) -> None:
-        """End the driver's wait for the inbox.  Called in the activities' event loop."""
+        """End the driver's wait for the inbox.  This is called in the activities' event loop."""
 
     @abstractmethod
     def report(self, key: str, event: Event) -> None:
@@ -160,7 +160,7 @@ class Driver(ABC):
             return begin()
 
     def put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
-        """Put an item into the inbox.  Called in the activity's event loop."""
+        """Put an item into the inbox.  This is called in the activity's event loop."""
         if self.probe is not None and event is None:
             self.probe.end(activity, ended)
         self.inbox.append((activity, event, ended))

@@ -66,8 +66,8 @@ class Abort:
     def add(self, wake: Callable[[], object]) -> None:
         """Call ``wake`` when the switch is set, or at once if it is already set.
 
-        The call may come from another thread while that thread holds a lock.  So ``wake`` must be quick, must not
-        raise, and must not call `add` or `discard`.
+        ``wake`` may be called from another thread while that thread holds a lock, so it must be quick, must not raise,
+        and must not call `add` or `discard`.
         """
         with self._lock:
             self._wakers.add(wake)
@@ -335,7 +335,7 @@ def _run(made: asyncio.AbstractEventLoop) -> None:
 
 
 class LoopTask(Generic[T]):
-    """A task in a loop, as seen from another thread.
+    """A handle for a task that runs in a loop, for use from another thread.
 
     ``make`` is called in the loop, in a copy of the starter's context.  When the task has ended, ``tell`` is called in
     the loop with the task, or with None if it never began.  The threads share no `Event`, `Condition` or `Future`,

@@ -151,7 +151,7 @@ class ResultCache:
 
     @cached_property
     def function(self) -> Function:
-        """The function that lets the model read the results."""
+        """The function with which the model reads the results."""
         return Function.of(self._answer, name=NAME, repeatable=True)
 
     def _answer(

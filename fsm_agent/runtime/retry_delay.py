@@ -21,7 +21,7 @@ def request_delay_s(
     backoff: Callable[[RetryCallState], float] | None,
     random: Callable[[], float],
 ) -> float:
-    """Return the delay before the next request after an attempt, counted from 1, failed with ``error``.
+    """Return the delay before the next request, after this attempt (counted from 1) failed with ``error``.
 
     A delay that the provider asks for takes precedence.  `fsm_agent.providers.failures` reads it from the
     ``Retry-After`` header or from the error's body.
