@@ -61,7 +61,7 @@ UNPICKLABLE = (AttributeError, EOFError, ImportError, LookupError, OSError, Runt
 
 
 class AgentCall(Process, Generic[Out]):
-    """One run of the machine over a dialog: a mutable object around an immutable record.
+    """One run of the state machine over a dialog: a mutable object around an immutable record.
 
     A driver performs the call's `effects` and passes their outcomes to `advance`.  Agents and flows among the call's
     functions run as its children.

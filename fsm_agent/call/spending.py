@@ -30,7 +30,7 @@ def has_budget(limits: Limits) -> bool:
 
 
 def exceeded(record: CallRecord, more: Usage = UNUSED) -> str | None:
-    """Return the name of the limit that the call exceeds with these additional tokens, or None.
+    """Return the name of the limit that the call exceeds with these additional tokens, or None if it exceeds none.
 
     Raises:
         OutcomeError: If the cost is limited, and the cost of these tokens is unknown.
