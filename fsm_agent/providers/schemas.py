@@ -519,7 +519,7 @@ def _simplify_node(node: Mapping[str, Any]) -> Schema:
 
 
 def _infer_type(plain: Mapping[str, Any]) -> str | None:
-    """Return the type that the node implies without stating it, or None."""
+    """Return the type that the node implies without stating it, or None if it implies none."""
     if "properties" in plain:
         return "object"
     return "array" if plain.keys() & {"items", "prefixItems"} else None
