@@ -207,7 +207,7 @@ class _Upload(httpx.AsyncByteStream):
     """A request's content, sent in pieces.  Each piece has a write timeout, and the last one starts the read timeout.
 
     Attributes:
-        timeout: The running timeout of the wait for the response; None once the wait is over.
+        timeout: The timeout that limits the wait for the response; None once the wait is over.
         late: The error to raise when the timeout expires.
     """
 

