@@ -248,7 +248,7 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
     @overload
     def call(self, agent: Any, task: Any, /, **options: Any) -> Any: ...
     def call(self, agent: Any, task: Any, /, **options: Any) -> Any:
-        """Call an agent, a flow or an orchestrator as an inner call of the current agent call.
+        """Call an agent, a flow or an orchestrator as an inner call inside the current agent call.
 
         The inner call counts towards the outer call's usage, and may use what is left of that call's budgets and time.
         It has the same deps unless you pass others, and the outer call's approver if its own agent has none.  It ends
