@@ -243,7 +243,7 @@ def _file(where: str, part: ChatDict) -> Part:
 
 
 def _is_address(value: object) -> bool:
-    """Return whether a value is a URL rather than a path, because nothing is read from disk."""
+    """Return whether a value is a URL.  A path is refused, because nothing is read from disk."""
     return isinstance(value, str) and value[:8].lower().startswith(("http://", "https://", "data:"))
 
 
