@@ -293,7 +293,7 @@ def _may_go_on(candidate: str, text: str, is_json: bool) -> bool:
 
 
 def _repeated(document: str) -> str | None:
-    """Return a duplicate name in an object of the document, or None."""
+    """Return a name that occurs twice in one of the document's objects, or None if there is none."""
     found: list[str] = []
 
     def counted(pairs: list[tuple[str, Any]]) -> None:

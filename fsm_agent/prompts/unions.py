@@ -50,7 +50,7 @@ Purpose = Literal["read", "shown", "all"]
 
 
 class _Form(Value, frozen=True):
-    """One shape that the JSON of a type may have."""
+    """One of the shapes that a type's JSON may have."""
 
     kind: str  # "object", "array" or "plain"
     names: frozenset[str] = frozenset()  # the names of fields
