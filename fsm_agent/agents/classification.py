@@ -213,7 +213,7 @@ def classes_of(classes: object) -> dict[str, Any]:
 
 
 class Scores(Value, frozen=True, kw_only=True):
-    """The probability of each class, by name.  They add up to less than 1 if other answers are possible."""
+    """The classes' probabilities, by name.  They add up to less than 1 if other answers are possible."""
 
     masses: Mapping[str, float]
     floor: float = 0.0  # an upper bound for missing classes

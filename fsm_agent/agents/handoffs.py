@@ -38,7 +38,7 @@ _ELSEWHERE = PolicyOptions.__optional_keys__ - AgentPolicy.__optional_keys__
 
 
 class AgentDelegate:
-    """An agent that serves as another agent's function; see `fsm_agent.functions.context`.
+    """Lets an agent serve as another agent's function; see `fsm_agent.functions.context`.
 
     ``timeout_s`` limits each call, in addition to the agent's own limit.
     """
@@ -180,7 +180,7 @@ def _hand_over(reason: str = "") -> str:
 
 
 class HandoffDelegate(AgentDelegate):
-    """An agent that takes over dialogs; see `fsm_agent.functions.context`."""
+    """Lets an agent take over dialogs; see `fsm_agent.functions.context`."""
 
     is_handoff = True
 
