@@ -471,27 +471,27 @@ def _mask(
     numbers = {id: number for number, id in enumerate(dict.fromkeys([_round_of(call.id) for call in calls]), 1)}
     oldest_kept = len(numbers) + 1 - keep_rounds  # the round that is requested now is one more
 
-    def note_on(part: Part) -> str:
-        """Return the note to show in place of a result, or "" to show the result."""
-        if not isinstance(part, FunctionResult) or part.is_error:
-            return ""
-        number, tokens = numbers.get(_round_of(part.id)), estimated_tokens(part.text)
-        if number is None or tokens <= min_tokens or not (number < oldest_kept or number in released):
-            return ""
-        return MASKED.format(name=part.name, round=number, tokens=tokens)
+    def hidden(part: Part) -> int:
+        """Return the number of the round whose result is masked, or 0 to show the result."""
+        if not isinstance(part, FunctionResult) or part.is_error or estimated_tokens(part.text) <= min_tokens:
+            return 0
+        number = numbers.get(_round_of(part.id), 0)
+        return number if number < oldest_kept or number in released else 0
 
     def masked(message: Message) -> Message:
         parts = list(message.parts)
         for place, part in enumerate(parts):
-            if isinstance(part, FunctionResult) and (note := note_on(part)):
+            if isinstance(part, FunctionResult) and (number := hidden(part)):
+                tokens = estimated_tokens(part.text)
+                note = MASKED.format(name=part.name, round=number, tokens=tokens)
                 memo.masked += 1
-                memo.saved_tokens += estimated_tokens(part.text) - estimated_tokens(note)
+                memo.saved_tokens += tokens - estimated_tokens(note)
                 parts[place] = part.changed(text=note, attachments=())
         return message.changed(parts=tuple(parts))
 
     def shown(message: Message) -> Message:
-        notes = list(map(note_on, message.parts))
-        return memo.made(message, masked, notes) if any(notes) else message
+        rounds = list(map(hidden, message.parts)) if message.role == "tool" else []
+        return memo.made(message, masked, rounds) if any(rounds) else message
 
     return list(map(shown, messages))
 
@@ -525,7 +525,7 @@ def _compress(messages: Sequence[Message], record: CallRecord | None, memo: Memo
     end = _newest_rounds(messages, keep)
     if not end:
         return messages
-    shown: list[Message] = []
+    messages, shown = list(messages), list[Message]()
     index = 0
     while index < end:
         message = messages[index]
@@ -536,7 +536,7 @@ def _compress(messages: Sequence[Message], record: CallRecord | None, memo: Memo
         results = index
         while index < len(messages) and messages[index].role == "tool":
             index += 1
-        told = list(messages[results:index])
+        told = messages[results:index]
         shown += memo.made(message, partial(_as_lines, results=told), told)
     return [*shown, *messages[end:]]
 
