@@ -93,7 +93,7 @@ def partial_outputs(call: AgentCall) -> PartialOutputs | None:
 async def stream_model(
     effect: CallModel, environment: Environment, timeout_s: float | None, message: int
 ) -> AsyncGenerator[Delta | Replied | ModelFailed]:
-    """Send the request, and yield the deltas of the reply and then the outcome.
+    """Send the request, and yield the reply's deltas and then the outcome.
 
     ``message`` is the index that the reply will have in the dialog, which is part of its function calls' ids.
     """

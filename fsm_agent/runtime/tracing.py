@@ -226,7 +226,7 @@ def instrument(
 
 
 class Instrumentation:
-    """A recording of spans and metrics.  It ends when `stop` is called or the ``with`` block ends.
+    """A recording of spans and metrics, which ends when `stop` is called or the ``with`` block ends.
 
     Attributes:
         content: True if messages, arguments and results are recorded.
