@@ -156,7 +156,7 @@ _WORDS = {  # for fields, as a caller knows them
 
 
 def earlier_messages(header: Header, count: int) -> range:
-    """Return the range of the ``count`` messages from earlier turns that the run does not store."""
+    """Return the range of the ``count`` messages from earlier turns, which the run does not store."""
     start = _start(seed_of(header).dialog)
     return range(start, start + count)
 

@@ -210,7 +210,7 @@ class OnceRun(Value, frozen=True):
 
 
 def successor_name(path: str) -> str:
-    """Return the name of the child that took over the dialog at the first handoff in a path."""
+    """Return the name of the child that took over the dialog at a path's first handoff."""
     return f"{TAKES_OVER}{path.partition(SEPARATOR)[0]}"
 
 

@@ -444,7 +444,7 @@ class _CallError(FsmAgentError):
         self.run_id = stored_name(call.journal)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what pickle needs to make the error again; see `AgentCall.portable`."""
+        """Return what pickle needs to recreate the error; see `AgentCall.portable`."""
         cause = self.__cause__
         if cause is not None and not isinstance(cause, ProviderError | ParseError):  # whose class may be unknown there
             ending = self.call.record.ending

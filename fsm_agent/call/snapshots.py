@@ -347,7 +347,7 @@ def restore(
 
     Args:
         document: The JSON.
-        prompt: The prompt that the call was made with, since the JSON does not contain its functions and parsers.
+        prompt: The prompt that the call was made with, because the JSON does not contain its functions and parsers.
         signing_key: The key passed to `snapshot`.  With a key, unsigned documents are refused.  Without one, signed
             documents are refused, so that the key cannot be forgotten.
         on_change: What happens if the prompt's fingerprint has changed: ``"report"`` sets the call's ``prompt_change``,
