@@ -317,7 +317,7 @@ class _DialogInContents:
         return part.data is not None and _media_type(part) in self._in_results
 
     def _beside_of(self, message: Message) -> list[dict[str, Any]]:
-        """Return media that function results cannot hold, introduced by a sentence."""
+        """Return media that function results cannot hold, with a sentence that introduces them."""
         encoded: list[dict[str, Any]] = []
         for result in message.parts:
             if isinstance(result, FunctionResult):
