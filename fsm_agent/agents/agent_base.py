@@ -51,7 +51,7 @@ AGENTS: Registry[type[AgentBase[Any]]] = Registry(
 
 
 def kind_name(agent_type: str | Enum | None) -> str:
-    """Return an ``agent_type`` as a string, or "" if the class does not set it."""
+    """Return an ``agent_type`` as a string, or "" if the class does not set one."""
     return str(agent_type.value) if isinstance(agent_type, Enum) else agent_type or ""
 
 

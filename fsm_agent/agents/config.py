@@ -421,7 +421,7 @@ def _keys_beside(keys: Keys) -> list[str]:
 
 @contextmanager
 def placed(config: AgentConfig, keys: Keys) -> Iterator[None]:
-    """Add the position in the configuration to errors raised inside the block."""
+    """Add the position in the configuration to errors that are raised inside the block."""
     try:
         yield
     except (UsageError, TypeError) as error:
