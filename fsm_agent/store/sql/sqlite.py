@@ -288,11 +288,13 @@ class MemoryStore(SqlStore):
     """
 
     is_volatile = True
+    has_own_clock = False
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         super().__init__("in memory")
         self._clock = clock
-        self.has_own_clock = clock is not time.time
+        if clock is not time.time:
+            self.has_own_clock = True
         self._lock = threading.Lock()
         self._changes = ChangeNotifier()
         self._connection = sqlite3.connect(
