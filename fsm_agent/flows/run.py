@@ -74,6 +74,7 @@ class FlowRun(FlowProcess, Generic[D]):
     """
 
     record: FlowRecord
+    problem: Exception | None = None  # raised by the function of a state, in this OS process
     _is_to_end = False  # the outer process ends, so no row may take the cancellation
 
     def __init__(self, flow: FlowDefinition[D], record: FlowRecord, run_context: RunContext | None = None) -> None:
@@ -119,7 +120,9 @@ class FlowRun(FlowProcess, Generic[D]):
             raise FlowSuspended(f"{self} waits for {_describe_wait(self)}", run=self)
         if ending.is_failure:
             why = f": {ending.detail}" if ending.detail else ""
-            raise FlowFailed(f"{self} has failed, after {self.record.steps} state(s){why}", run=self)
+            last = self.record.trace[-1]
+            cause = self.problem if last.trigger == "failed" and last.key.startswith("run:") else None
+            raise FlowFailed(f"{self} has failed, after {self.record.steps} state(s){why}", run=self) from cause
         return self.result_so_far
 
     def snapshot(self, *, signing_key: str | bytes | None = None) -> str:
@@ -464,7 +467,7 @@ class FlowRun(FlowProcess, Generic[D]):
             detail = f"{r.limits.steps} states were entered, which is the limit"
             moved = self.take_row(r.changed(**changes), "exhausted", None, "", at_s, steps, detail)
             return self._entered(moved, usage, at_s, detail, steps)
-        elif (child := child_record(to, r.data, r.depth, self.run_context)) is None:
+        elif (child := self._child_record(to, r)) is None:
             changes["once"] = {step_name(r.state, n): NOT_BEGUN}
         else:
             changes["children"] = {step_name(r.state, n): child}
@@ -472,6 +475,14 @@ class FlowRun(FlowProcess, Generic[D]):
             self._keep_time(to, r, at_s, changes)
         self._ahead = r.changed(**changes)
         return self._ahead
+
+    def _child_record(self, to: Any, r: FlowRecord) -> Any:
+        """See `child_record`.  If the state's function raises, a note with the state is added to the exception."""
+        try:
+            return child_record(to, r.data, r.depth, self.run_context)
+        except Exception as error:
+            error.add_note(f"raised by the function of the state {to.name!r}, in {self}")
+            raise
 
     def _keep_time(self, to: LiveState[Any, Any], r: FlowRecord, at_s: float, changes: dict[str, Any]) -> None:
         """Add the time at which an entered state's time ends to the changes to the record."""
@@ -598,6 +609,9 @@ class _OfRun(FsmAgentError):
 
 class FlowFailed(_OfRun):
     """A flow failed.  ``run.record.ending`` says why.
+
+    Attributes:
+        __cause__: The exception from the function of the last state, if it was raised in this OS process.
 
     Examples:
         >>> @execute

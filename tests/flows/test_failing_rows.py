@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, Worker
-from fsm_agent.call import Returned
-from fsm_agent.flows import Flow, FlowError, FlowSuspended, ask, end, execute, wait
+from fsm_agent.call import Limits, Returned
+from fsm_agent.errors import Overloaded
+from fsm_agent.flows import Flow, FlowError, FlowFailed, FlowSuspended, ask, end, execute, wait
 from fsm_agent.testing import Script
 
 
@@ -97,6 +98,20 @@ def test_what_raised_says_where() -> None:
     assert "inquiring --done" in note
 
 
+@pytest.mark.parametrize("declare", [ask(Agent(Script("hi"), name="w")), wait(str)])
+def test_the_function_of_a_state_that_raised_says_where(declare: Any) -> None:
+    def asking(order: Order) -> str:
+        raise LookupError("no such order")
+
+    state = declare(asking)
+    made = Flow("shop", Order, start=state, rows=[state.done(end("over"))])
+    with pytest.raises(LookupError) as caught:
+        made.call(Order())
+    (note,) = caught.value.__notes__
+    assert "'asking'" in note
+    assert "'shop'" in note
+
+
 def test_what_was_done_is_not_done_again(tmp_path: Path) -> None:
     done: Counter[str] = Counter()
 
@@ -129,3 +144,21 @@ def test_what_was_done_is_not_done_again(tmp_path: Path) -> None:
         assert made[2].runs.resume("r").output.text in ("paid", "packed", "asked")
     assert done == {"pay": 1, "pack": 1}
     assert len(model.requests) == 1
+
+
+def test_a_failed_flow_has_the_exception_of_its_last_function_as_its_cause() -> None:
+    def check(order: Order) -> int:
+        raise LookupError("no such order")
+
+    checking = execute(check)
+    broken = end("broken", failed="broke")
+    at_once = Flow("one", Order, start=checking, rows=[checking.done(end("ok")), checking.failed(broken)])
+    mended = ask(Agent(Script(*[Overloaded("busy")] * 2), name="w", limits=Limits(recalls=0)), name="mended")(
+        lambda order: "?"
+    )
+    later = [checking.done(mended), checking.failed(mended), mended.done(end("ok")), mended.failed(broken)]
+    for flow_, cause in ((at_once, LookupError), (Flow("two", Order, start=checking, rows=later), type(None))):
+        for driven in (flow_.call, lambda order, flow_=flow_: asyncio.run(flow_.acall(order))):
+            with pytest.raises(FlowFailed) as caught:
+                driven(Order())
+            assert type(caught.value.__cause__) is cause
