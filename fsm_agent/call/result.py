@@ -553,6 +553,9 @@ def result_of(call: calls.AgentCall[Out]) -> CallResult[Out]:
         cause, report = _cause(record.ending, call.problem), record.ending.error
         is_of_model = record.ending.reason is Reason.MODEL_FAILED and report is not None
         detail = report.exception() if is_of_model else record.ending.detail  # type: ignore[union-attr]
+        wait_s, asked_s = record.limits.wait_s, None if report is None else report.retry_after_s
+        if is_of_model and wait_s is not None and asked_s is not None and asked_s > wait_s:
+            detail = f"{detail}; the provider asked to wait {asked_s:g} s, and limits.wait_s is {wait_s:g}"
         why = f"{record.ending.reason}: {detail} ({circumstances})"
         if record.ending.reason is Reason.FUNCTION_FAILED and source in ASKING:  # code in place of a model
             why = f"{record.ending.detail} (call {record.id!r})"

@@ -7,8 +7,10 @@ import math
 import pytest
 from support.agent_calls import PROMPT, seeded
 
-from fsm_agent.call import Limits, restore, snapshot
-from fsm_agent.errors import UsageError
+from fsm_agent import Agent
+from fsm_agent.call import CallFailed, Limits, restore, snapshot
+from fsm_agent.errors import RateLimited, UsageError
+from fsm_agent.testing import Script
 
 
 def test_the_defaults():
@@ -41,3 +43,12 @@ def test_every_limit_that_can_be_set_survives_json():
 def test_a_loop_takes_two():
     with pytest.raises(UsageError, match="identical_rounds"):
         Limits(identical_rounds=1)
+
+
+def test_a_wait_that_the_provider_asked_for_and_the_limit_forbids_is_named() -> None:
+    """The error names the limit only if the provider asked for more."""
+    for asked_s, is_named in ((600.0, True), (1.0, False)):
+        model = Script(*[RateLimited("busy", retry_after_s=asked_s)] * 2)
+        with pytest.raises(CallFailed) as caught:
+            Agent(model, limits=Limits(recalls=1, wait_s=30.0)).call("Hi")
+        assert ("wait_s" in str(caught.value)) is is_named
