@@ -88,7 +88,9 @@ def definition_of(
             began = (
                 f"{seed.prompt!r}, with which the run began" if seed.prompt else "the prompt with which the run began"
             )
-            raise UsageError(f"prompt: expected {began}, got {actual}; pass prompt=…")
+            raise UsageError(
+                f"prompt: expected {began}, got {actual}; pass prompt=…, or Worker(prompts=[…]) to a worker"
+            )
         deps = deps_for(options.get("deps"), agent.name, header.extra, header.by)
         resolved = agent._resolve_prompt(prompt, {**options, "deps": deps})
         parts = agent._call_parts(resolved, options.get("args") or seed.args or None, deps, keep)

@@ -255,6 +255,14 @@ def other_arguments(run: str, differs: Sequence[str]) -> RunExists:
     )
 
 
+def run_of_another(run: str, agent: str) -> RunExists:
+    """Return the error for a run that exists and belongs to another agent or flow."""
+    return RunExists(
+        f"the run {run!r} already exists and belongs to another agent or flow, {agent!r}; choose another run_id, or"
+        f" call runs.resume({run!r}) of {agent!r} to continue that run"
+    )
+
+
 _WITHOUT_ARTICLE = ("data", "extra", "limits")
 
 
@@ -344,11 +352,24 @@ def check_one_answer(answers: Any) -> None:
         raise UsageError(f"signal_id=: expected one answer by its key, got {given}; post one answer at a time")
 
 
+def accepted_at(run: Run, key: str) -> str:
+    """Return what a run's open question accepts, as words for an error."""
+    found = [_accepted(question) for question in run.waits if question.key == key and question.answers]
+    return found[0] if found else "an outcome such as Approved()"
+
+
+def _accepted(question: Question) -> str:
+    if question.types:  # a state of a flow, which is answered with a value of its type
+        return f"an answer of the type {' | '.join(question.types)}"
+    return " or ".join([_NAMES.get(kind, kind) for kind in question.answers])
+
+
 def _check_kind(question: Question, outcome: Outcome, run: Run) -> None:
     asked = f"{question.key!r} of the run {run.id!r}"
     if question.answers and outcome.kind not in question.answers:
-        named = " or ".join([_NAMES.get(kind, kind) for kind in question.answers])
-        raise UsageError(f"{asked}: expected {named}, got {type(outcome).__name__}; the question stays open")
+        raise UsageError(
+            f"{asked}: expected {_accepted(question)}, got {type(outcome).__name__}; the question stays open"
+        )
     if question.types and isinstance(outcome, Returned) and (outcome.is_error or not _is_json(outcome.text)):
         given = f"{'the error ' if outcome.is_error else ''}{outcome.text!r:.80}"
         right = f"JSON of {' | '.join(question.types)}, with strings in double quotes"

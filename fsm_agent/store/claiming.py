@@ -208,6 +208,8 @@ class Claims:
     def _check_same(self, run: str, header: str, factory: ProcessFactory) -> None:
         """Refuse a run that was begun with other arguments.  A change in the code alone does not matter."""
         there = header_of(self.store.load(run, after=None).header)
+        if there.agent != factory.agent:
+            raise checks.run_of_another(run, there.agent) from None
         if differs := factory.differences(there, header_of(header)):
             raise checks.other_arguments(run, differs) from None
 
@@ -277,7 +279,9 @@ class Claims:
                 return replay_run(self.journals, loaded, factory), None
             process = replay_run(self.journals, loaded, factory)
             if lease.tries > MAX_TRIES and not answers:
-                raise ReplayError(f"{lease.tries} drivers in a row have claimed it without adding an entry")
+                raise ReplayError(
+                    f"{lease.tries} drivers in a row have claimed it without adding an entry; their logs may say why"
+                )
             problem = _find_lost_approval(process, loaded.signals)
             if problem is None and on_change is not None and not answers:
                 problem = missing_function(process) or self._find_change(process, loaded, on_change)

@@ -203,7 +203,8 @@ class Runs:
         )
         for key, outcome in answers.items():
             if not isinstance(outcome, Outcome):
-                raise UsageError(f"the answer to {key!r}: expected an outcome such as Approved(), got {outcome!r:.80}")
+                right = checks.accepted_at(self.store.get(run), key)
+                raise UsageError(f"the answer to {key!r}: expected {right}, got {outcome!r:.80}")
         named = {}
         if signal_id:
             check_one_answer(answers)

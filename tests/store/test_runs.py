@@ -9,6 +9,7 @@ import threading
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ from fsm_agent.call import (
     Stopped,
 )
 from fsm_agent.errors import JournalError, OutcomeError, RateLimited, ReplayError, UsageError
-from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, execute
+from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, execute, wait
 from fsm_agent.flows import ask as asking
 from fsm_agent.functions import Function, function
 from fsm_agent.messages import Inside, Message, TextDelta
@@ -311,6 +312,8 @@ def test_a_run_id_given_twice_is_the_same_run_or_an_error(store: Any):
     with pytest.raises(RunExists, match="args"):
         agent.call("Go.", run_id="r1", args={"temperature": 0})
     with pytest.raises(RunExists, match="agent"):
+        clerk(store, name="other").call("Go.", run_id="r1")
+    with pytest.raises(RunExists, match="'clerk'"):
         clerk(store, name="other").call("Go.", run_id="r1")
     with pytest.raises(RunUnknown):
         agent.runs.resume("r9")
@@ -632,6 +635,31 @@ def test_a_second_cancellation_is_taken_at_once_while_a_stream_is_being_closed(i
             await task
 
     asyncio.run(main())
+
+
+@dataclass(frozen=True)
+class Signed:
+    by: str = ""
+
+
+def test_a_value_that_is_no_outcome_names_those_that_answer_the_question(store: Any):
+    """Of a result that a person gives, of an approval, and of a state of a flow."""
+    ask_user = Function(name="ask_user", parameters={"type": "object", "properties": {}})
+    wiper = Agent(Script(function_call("wipe", path="x")), functions=[wipe], name="w", store=store)
+    asker = Agent(Script(function_call("ask_user")), functions=[ask_user], name="asker", store=store)
+    for agent, kind, wrong in ((asker, Returned, Approved()), (wiper, Approved, Returned(text="x"))):
+        with pytest.raises(CallSuspended):
+            agent.call("Go.", run_id=agent.name)
+        for answer in ("LH1", None, wrong):
+            with pytest.raises(UsageError, match=kind.__name__):
+                agent.runs.get(agent.name).answer(answer)
+
+    waiting = wait(Signed, name="waiting")(lambda data: "Sign?")
+    flow = Flow("f", Signed, start=waiting, rows=[waiting.done(end("signed"))], store=store)
+    with pytest.raises(FlowSuspended):
+        flow.call(Signed(), run_id="f")
+    with pytest.raises(UsageError, match="Signed"):
+        flow.runs.resume("f", Approved())
 
 
 def test_an_answer_of_the_wrong_kind_is_refused_before_it_is_posted(store: Any):
