@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -184,9 +183,14 @@ class Conversation(CallVerbs[Deps, Out]):
         if turn.row.holder is not None or not is_told_to_end(self._runs.store.load(run, after=None)):
             return turn
         definition = self._definition_of_run(turn.header, LATER if deps is None else deps, {})
-        with suppress(RunBusy, JournalError, ReplayError):  # it has a driver, or is stuck: the caller looks again
+        try:
             process, recorder = self._runs.claims.resume(run, definition)
             drivers.run(process, self._environment_of(process), self._listener_to(process), recorder)
+        except (RunBusy, JournalError, ReplayError):
+            pass  # it has a driver, or is stuck: the caller looks again
+        except UsageError:
+            if not self._runs.store.get(run).is_ended:  # a stuck run ends even if it cannot be driven here
+                raise
         return turn_of(self._runs.journals, run, self.name)
 
     def _again(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any] | None:

@@ -23,6 +23,7 @@ from fsm_agent import (
     Reply,
     Usage,
     UsageError,
+    Worker,
     function,
 )
 from fsm_agent.call import Limits, Price, stop_on
@@ -387,6 +388,16 @@ class TestEnds:
                 assert "assistant: (This turn ended without an answer: cancelled.)" in shown(conversation.read())
                 assert is_whole(conversation.read())
                 assert len(agent.client.requests) == 2
+
+    def test_one_that_is_stuck_gives_way_when_it_was_cancelled(self, store):
+        """Though this agent has not the prompt of its task, without which the turn cannot be driven."""
+        agent = agent_of(store, "one")
+        conversation = agent.conversation("c")
+        stuck = conversation.runs.submit(Prompt("How many {{ things }}?", path="shop/count")(things="kettles"))
+        Worker([agent], store).run(once=True)
+        assert stuck.state == "Stuck"
+        agent.runs.all.cancel(stuck.run_id)
+        assert conversation.call("1").output == "one"
 
     def test_one_that_was_stopped_is_whole(self, store):
         agent = agent_of(store, function_call("add", a=1, b=2), "two", stop_when=stop_on("add"))
