@@ -17,7 +17,7 @@ from fsm_agent.agents import Agent
 from fsm_agent.call import Approved, Begun, CallSuspended, Denied, Modified, Replied, RunFunction, restore, snapshot
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Context, Function, function
-from fsm_agent.messages import Reply
+from fsm_agent.messages import HostedMCP, Reply, Settings
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import Environment
 from fsm_agent.testing import Script, function_call
@@ -177,6 +177,15 @@ def test_what_an_approver_changes_is_kept_as_the_function_gets_it():
     model = Script(function_call("total", numbers=[5]), "done")
     (call,) = Agent(model, functions=[total], approve=lambda _: changed).call("Go.").function_calls
     assert (call.arguments, call.result) == ({"numbers": [1, 2]}, "3")
+
+
+def test_a_call_that_the_provider_runs_as_requested_does_not_run_with_other_arguments():
+    docs = HostedMCP("docs", "https://mcp.example.org/v1", require_approval="always")
+    model = Script(function_call("docs", path="a"), "done")
+    agent = Agent(model, settings=Settings(hosted_tools=(docs,)), approve=lambda _: Modified('{"path": "b"}'))
+    (call,) = agent.call("Go.").function_calls
+    assert (call.arguments, call.result, call.was_run) == ({"path": "b"}, None, False)
+    assert "not allowed" in model.requests[-1].messages[-1].text
 
 
 @pytest.mark.parametrize("returned", [None, 1, Denied()])

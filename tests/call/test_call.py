@@ -9,6 +9,7 @@ import pytest
 from pydantic import AfterValidator, BaseModel
 from support.agent_calls import PROMPT, assert_sendable, begun, fail, keys, parse, request, returned, say, seeded, texts
 
+from fsm_agent.agents import Agent, handoff
 from fsm_agent.call import (
     AgentCall,
     Approved,
@@ -47,7 +48,7 @@ from fsm_agent.errors import (
 from fsm_agent.functions import Function, function
 from fsm_agent.messages import FunctionCall, Message, Reply, Settings, Usage, WebSearch
 from fsm_agent.prompts import Prompt
-from fsm_agent.testing import function_call
+from fsm_agent.testing import Script, function_call
 
 
 def test_text_is_an_answer():
@@ -494,6 +495,20 @@ def test_what_is_injected_between_two_steps_stands_behind_the_results():
     call.advance("", Injected((Message.of("user", "At last."),)))
     assert texts(request(call).messages)[-2:] == ["Please.", "At last."]
     assert say(call, "42").result().output == 42
+
+
+def test_what_is_injected_after_a_handoff_takes_no_key():
+    hurry, other = Injected((Message.of("user", "Hurry."),)), Agent(Script("Done."), name="other")
+    call = Agent(Script(), functions=[handoff(other, name="other")]).prepare("Go.")
+    call.advance("begin", Begun(at_s=1.0))
+    say(call, function_call("other"))
+    for key in ("to:other", "other"):
+        with pytest.raises(OutcomeError, match=f"'{key}'"):
+            call.advance(key, hurry)
+    assert (call.state, call.record.injected) == (State.HANDED_OVER, ())
+    call.advance(*keys(call), Begun(at_s=2.0))
+    call.advance("", hurry)
+    assert texts(request(call).messages)[-1] == "Hurry."
 
 
 @pytest.mark.parametrize("outcome", [Cancelled(), Expired(), Stopped()])

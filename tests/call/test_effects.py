@@ -6,6 +6,7 @@ import pytest
 
 from fsm_agent.call import (
     AskApproval,
+    Reconcile,
     Request,
     RunFunction,
 )
@@ -39,6 +40,10 @@ class TestEffects:
         )
         with pytest.raises(AttributeError, match="immutable"):
             request.messages = ()
+
+    @pytest.mark.parametrize("types", [(), ("int",), ("int", "str")])
+    def test_a_doubt_is_asked_with_the_types_of_its_answer(self, types: tuple[str, ...]):
+        assert Reconcile("reconcile:1.0", CALL, Function(name="f"), types=types).question.types == types
 
 
 def test_a_stop_that_is_one_string_is_a_mistake() -> None:

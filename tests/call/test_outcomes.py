@@ -61,6 +61,12 @@ def test_a_mistake_is_named(make, named):
     assert Begun(at_s=5).at_s == 5, "whole numbers are times, too"
 
 
+@pytest.mark.parametrize("document", ["", "{", "[]", '{"kind":"agreed"}', b"\xff"])
+def test_a_document_that_is_no_outcome_is_refused_with_its_key(document):
+    with pytest.raises(OutcomeError, match=r"'ask:2\.1'"):
+        waiting().decode("ask:2.1", document)
+
+
 @anyhow
 def test_an_id_that_is_no_text_is_refused_before_the_call_begins(driven):
     one = seed()

@@ -173,6 +173,17 @@ class TestAnswersWithoutTheirCode:
         posted = is_taken(lambda: runs.answer("r", {question.key: answer}))
         assert (posted, is_taken(lambda: run.advance(question.key, answer))) == (right, right)
 
+    @pytest.mark.parametrize(
+        ("types", "text", "path"),
+        [
+            ((Reject,), '{"by": 3}', "by"),
+            ((Approve, Reject), '{"Approve": {"by": 3}}', "Approve.by"),
+            ((Approve, Reject), "3", "input"),
+        ],
+    )
+    def test_a_value_that_does_not_fit_is_named_by_its_path(self, types, text, path):
+        assert [at for at, _ in forms.misfit(asked(*types), Returned(text=text))] == [path]
+
 
 class TestFormsBySchema:
     def test_a_model(self):
@@ -184,6 +195,14 @@ class TestFormsBySchema:
         right = {"name": "Ada", "size": "small", "count": 2, "is_gift": True, "tags": ["a"]}
         assert answered(question, values) == right
         assert answered(question, {**values, "price": "1.5", "kind": '"old"'}) == {**right, "price": 1.5, "kind": "old"}
+
+    def test_a_field_of_json_has_its_description_or_says_what_json_it_takes(self):
+        texts = {"type": "array", "items": {"type": "string"}}
+        schema = {"properties": {"to": {**texts, "description": "The guests"}, "cc": texts}}
+        about = json.dumps({"function": "f", "arguments": "{}"})
+        question = Question("ask:1.0", "approval", about, ("approved", "modified"), json.dumps(schema))
+        to, cc = forms.question_form(question).choices[0].fields
+        assert (to.kind, to.hint, cc.kind, cc.hint) == ("json", "The guests", "json", "JSON: a list, each string")
 
     @pytest.mark.parametrize(
         ("wrong", "field"),

@@ -259,6 +259,12 @@ class TestGrep:
             start = int(hint.removesuffix("]"))
         assert found == [f"{n}: x" for n in range(1, 4000, 2)]
 
+    @pytest.mark.parametrize(("count", "end"), [(20, None), (21, "[too long for one answer: search on from line 21]")])
+    def test_what_fits_exactly_is_not_cut(self, count, end):
+        lines = [f"{n}: ".ljust(49, "x") for n in range(1, count + 1)]  # 50 characters each, with its end of line
+        cache = filled("".join([f"{line.partition(' ')[2]}\n" for line in lines]), max_chars=1000)
+        assert asked(cache, "grep", pattern="x").split("\n") == [*lines[:20], *([end] if end else [])]
+
     def test_context_without_end_is_cut(self):
         said = asked(filled(TEXT, max_chars=1000), "grep", pattern="line 300", lines=10**9)
         assert said.startswith("1- line 1\n2- line 2\n")
