@@ -63,7 +63,7 @@ __all__ = [
 
 
 class FsmAgentError(Exception):
-    """The base class of this package's errors.
+    """The base class for this package's errors.
 
     Examples:
         >>> def answer(agent, task):

@@ -29,11 +29,11 @@ Result = TypeVar("Result", default=Any, covariant=True)
 
 
 class RunHandle(Generic[Result]):
-    """A handle for a run in a store, which a `Worker` drives.  ``runs.submit`` and ``runs.get`` return handles.
+    """A handle for a stored run that a `Worker` drives.  ``runs.submit`` and ``runs.get`` return handles.
 
-    A handle holds no lease and drives nothing.  A run may have any number of handles, in any processes and threads.
-    One thread per OS process watches all runs that handles wait for.  It checks them as soon as the store reports that
-    a run was released, and looks for new entries every quarter of a second.
+    A handle holds no lease and drives nothing.  A run may have any number of handles, in any process or thread.
+    One thread per OS process watches all runs that handles are waiting for.  It checks them as soon as the store
+    reports that a run was released, and looks for new entries every quarter of a second.
 
     Attributes:
         run_id: The name of the run.

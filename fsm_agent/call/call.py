@@ -428,7 +428,7 @@ class AgentCall(Process, Generic[Out]):
     def portable(self) -> tuple[Callable[..., AgentCall], tuple[Any, ...]]:
         """Return a picklable function and its arguments, which together recreate this call.
 
-        If the prompt or other code cannot be pickled or loaded, the new call has only the record.
+        If the prompt or other code cannot be pickled or unpickled, the new call has only its record.
         """
         try:
             code: bytes | str = pickle.dumps(self._code())

@@ -199,7 +199,7 @@ class RunFunction(EffectValue, frozen=True):
 
 
 class Reconcile(EffectValue, frozen=True):
-    """After a driver was lost, asks what became of a function that must not run twice.
+    """Asks, after a driver has been lost, how a function ended that must not run twice.
 
     Examples:
         >>> @function(once=True, reconcile=lambda call, context: Returned(text="it was paid"))

@@ -36,7 +36,7 @@ class Stop(Value, frozen=True):
 
 
 class StopContext(Value, frozen=True):
-    """The input of `stop_when`.
+    """The value that is passed to `stop_when`.
 
     Examples:
         >>> def after_two(context):

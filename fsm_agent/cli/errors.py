@@ -69,7 +69,7 @@ def end_by_signals() -> Iterator[None]:
 
 
 def waiting_process(error: Exception) -> Any:
-    """Return the call or flow whose error says that it waits for an answer, or None for any other error."""
+    """Return the call or flow that an error reports as waiting for an answer, or None for any other error."""
     if isinstance(error, CallSuspended):
         return error.call
     flows = sys.modules.get("fsm_agent.flows")  # without this module, no flow has run

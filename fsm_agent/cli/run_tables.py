@@ -221,7 +221,7 @@ def question_line(question: Question) -> str:
 
 
 def option_for(question: Question, kind: str) -> str:
-    """Return the option of ``runs answer`` for a kind of answer, with the types that a question from a flow accepts."""
+    """Return the command-line option of ``runs answer`` that gives this kind of answer to a question."""
     types = question.types if kind == "returned" else ()
     return f"--result 'JSON of {' | '.join(types)}'" if types else OPTIONS.get(kind, kind)
 

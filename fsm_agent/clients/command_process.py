@@ -62,7 +62,7 @@ class CommandRun:
             UsageError: If its arguments are too long.
             TimedOut: If the command exceeds its time limit.
             BadReply: If its output is too long.
-            Overloaded: If the system has no file descriptor or process left.
+            Overloaded: If the system has run out of file descriptors or processes.
         """
         self._check_time()
         process, end = self._start(), None

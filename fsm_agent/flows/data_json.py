@@ -177,8 +177,8 @@ class DataError(OutcomeError):
 def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: str, *, is_any_free: bool = False) -> str:
     """Return a value as JSON that can be read back.
 
-    Errors say that the value is at ``where`` and should have been ``right``.  With ``is_any_free``, values of type
-    `Any` are skipped, and the JSON holds a number in place of each.
+    Error messages give ``where`` as the value's location and ``right`` as what was expected.  With ``is_any_free``,
+    each value of type `Any` is replaced by a number in the JSON.
 
     Raises:
         DataError: If JSON cannot hold the value unchanged.

@@ -78,14 +78,14 @@ class CodeExecution(Tagged, frozen=True, kw_only=True, tag="code_execution"):
 class ComputerUse(Tagged, frozen=True, kw_only=True, tag="computer_use"):
     """Lets the model request clicks, key presses and screenshots on a computer.
 
-    Each request is a call to the function ``computer``, which the agent's function with that name performs.  If there
-    is no such function, the call waits until a person or a program provides the outcome.  An image in the result is the
-    new screen.
+    Each request is a call to ``computer``, which is handled by the agent's function of that name.  If there is no such
+    function, the call waits until a person or a program provides the outcome.  An image in the result is the new
+    screen.
 
     OpenAI sends ``actions``, a list of ``{"type": "click", "x": 12, "y": 40, …}``; the model ``computer-use-preview``
     sends one ``action``.  Anthropic sends ``action``, such as ``"left_click"``, and its arguments: ``coordinate``,
     ``text``, ``scroll_direction``, ….  Google sends ``action``, such as ``"click_at"``, and its arguments; ``x`` and
-    ``y`` go from 0 to 999, and the result has to contain the ``url`` of the page.
+    ``y`` range from 0 to 999, and the result must contain the ``url`` of the page.
 
     If the provider wants an action to be confirmed, the action needs approval even if there is no approver, unless the
     function has ``needs_approval=False``.
@@ -114,8 +114,8 @@ class HostedMCP(Tagged, frozen=True, tag="mcp"):
 
     With ``require_approval``, each call to one of the server's tools is preceded by a call to a function named after
     the server's label, with the tool's ``name`` and ``arguments`` as its arguments.  If the approver allows that call,
-    the provider runs the tool.  `Modified` denies the call, because the provider would run the tool with the model's
-    arguments.  ``"auto"`` asks only if there is an approver.
+    the provider runs the tool.  Returning `Modified` denies the call, because the provider would run the tool with the
+    model's arguments.  With ``"auto"``, approval is requested only if there is an approver.
 
     The authorization, the headers and the address may contain a key, so no repr or error message shows them.
 

@@ -67,13 +67,13 @@ class AiSdk(ProtocolTranslator):
         """Return the message or the answers in a client's request.
 
         A ``data-answer`` part in a user's message answers a question.  Its data contains the question's ``key`` and a
-        ``value`` or, for an approval, ``approved`` instead of the value, and ``arguments`` if they were edited.
+        ``value``.  For an approval, it contains ``approved`` instead, and ``arguments`` if they were edited.
 
         Args:
             body: The body of the request, as JSON data.
 
         Raises:
-            BadRequest: If the body is invalid.  The error names the place.
+            BadRequest: If the body is invalid.  The error says where.
         """
         found: _Body = convert_body(body, _Body)
         chat = check_name("id", found.id)
