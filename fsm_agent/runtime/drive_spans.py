@@ -312,7 +312,8 @@ class DriveSpans:
                     self._close_inside(path)
 
     def _close_ended(self, place: Place, path: str, step: Stepped) -> None:
-        self._close_inside(f"{path}{SEPARATOR}{step.key}" if path else step.key)
+        if step.key:  # otherwise, as for an injected message, the path is that of the process itself
+            self._close_inside(f"{path}{SEPARATOR}{step.key}" if path else step.key)
         if path and place.process.record.ending is not None:
             self._close_inside(path)
 

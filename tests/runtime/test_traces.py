@@ -39,6 +39,7 @@ from fsm_agent import (
     function,
     handoff,
 )
+from fsm_agent.call import Injected
 from fsm_agent.context import summarize
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import (
@@ -647,6 +648,22 @@ def test_a_stream_that_is_closed_at_any_event(taken: int, traces: Traces) -> Non
         None,
         None,
     ]  # who stops to listen is no error
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_a_message_that_is_posted_ends_no_span(traces: Traces, is_inside: bool) -> None:
+    @function
+    def note() -> str:
+        """Post a message to the run."""
+        agent.runs.all.answer("r1", {"": Injected((Message.of("user", "Hurry."),))})
+        return "noted"
+
+    desk = Agent(Script(function_call("note"), "Noted."), functions=[note], name="desk")
+    asked = [function_call("desk", task="?"), "Done."] if is_inside else [function_call("note"), "Done."]
+    functions = [desk] if is_inside else [note]
+    agent = Agent(Script(*asked), functions=functions, name="shop", store=MemoryStore())
+    assert "Hurry." in [m.text for m in agent.call("?", run_id="r1").dialog]
+    assert traces.named("invoke_agent shop").end_time == max(span.end_time for span in traces.spans)
 
 
 def test_a_task_that_is_cancelled(traces: Traces) -> None:
