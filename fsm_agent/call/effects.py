@@ -202,7 +202,7 @@ class Reconcile(EffectValue, frozen=True):
     """Asks, after a driver has been lost, how a function ended that must not run twice.
 
     Examples:
-        >>> @function(once=True, reconcile=lambda call, context: Returned(text="it was paid"))
+        >>> @function(once=True, reconcile=lambda context: Returned(text="it was paid"))
         ... def pay() -> str:
         ...     "Pay."
         ...     return "paid"
