@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -123,9 +125,24 @@ def read(codec: Codec, body: bytes, piece: int = 0) -> tuple[Reply, list[Delta]]
     return decoder.finish(), deltas
 
 
+def _is_surrounded(pieces: str, arguments: str) -> bool:
+    """Return whether pieces are the arguments among placeholders and repetitions, which no stream can take back."""
+    said: list[Any] = []
+    with suppress(ValueError):
+        while pieces := pieces.strip():
+            value, end = json.JSONDecoder(strict=False).raw_decode(pieces)
+            said.append(value)
+            pieces = pieces[end:]
+        return len(said) > 1 and all(value in (None, {}, "", json.loads(arguments)) for value in said)
+    return False
+
+
 def mismatch(reply: Reply, deltas: Sequence[Delta]) -> str | None:
     """Return how the deltas differ from the reply that they announced, or None."""
     calls, joined = reply.message.function_calls, StreamOutcome([*deltas]).joined()
+    for index, call in enumerate(calls):
+        if index in joined and _is_surrounded(joined[index], call.arguments_json):
+            joined[index] = call.arguments_json
     announced = (
         joined.pop(TextDelta, ""),
         joined.pop(ReasoningDelta, ""),
