@@ -51,7 +51,7 @@ class _LongDialog:
 
     key: tuple[Any, ...]
     encoder: Any
-    messages: list[ref[Message]]
+    messages: tuple[ref[Message], ...]
 
     def begins(self, key: tuple[Any, ...], messages: Sequence[Message]) -> bool:
         is_alike = len(self.messages) <= len(messages) and self.key == key
@@ -96,7 +96,7 @@ def encoded_dialog(
     messages, words = form.request.messages, form.words
     key = make, words, provider, model, profile, *options
     going_on = (known for known in [*_long_dialogs] if known.begins(key, messages) and _take(known))
-    dialog = next(going_on, None) or _LongDialog(key, make(model, profile, *options), [])
+    dialog = next(going_on, None) or _LongDialog(key, make(model, profile, *options), ())
     count = len(dialog.messages)
     for message in messages[count:] if count or not words else _with_words(messages, words):
         dialog.encoder.add(_without_foreign(message, provider))
@@ -104,8 +104,9 @@ def encoded_dialog(
         yield dialog.encoder
     finally:
         if len(messages) >= _LONG:
-            dialog.messages.extend([ref(message, _forget) for message in messages[count:]])
-            _long_dialogs.append(dialog)
+            # In a new object, so that a thread which has just looked at the old one cannot take it.
+            known = (*dialog.messages, *[ref(message, _forget) for message in messages[count:]])
+            _long_dialogs.append(_LongDialog(key, dialog.encoder, known))
             del _long_dialogs[:-_MOST_KEPT]
 
 

@@ -7,7 +7,7 @@ import json
 import re
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -196,6 +196,28 @@ def test_threads_that_send_one_long_dialog_do_not_meet() -> None:
 
     with ThreadPoolExecutor(8) as threads:
         assert all(all(same) for same in threads.map(sent, range(16)))
+
+
+class _Overtaken(list[Message]):
+    """Messages with which another thread goes on just before the last of them is read for the nth time."""
+
+    def __init__(self, messages: Sequence[Message], nth: int) -> None:
+        super().__init__(messages)
+        self.nth, self.longer = nth, [*messages, Message.of("user", "from another thread")]
+
+    def __iter__(self) -> Iterator[Message]:
+        yield from self[:-1]
+        self.nth -= 1
+        if not self.nth:
+            PLAIN[0].sent(self.longer)
+        yield self[-1]
+
+
+def test_a_dialog_that_goes_on_elsewhere_meanwhile_is_not_taken() -> None:
+    for nth in range(1, 6):
+        dialog = anew(HEAD)
+        expected = PLAIN[0].sent(dialog)
+        assert PLAIN[0].sent(_Overtaken(dialog, nth)) == expected
 
 
 def calls_of(target: Target, messages: Sequence[Message]) -> int:
