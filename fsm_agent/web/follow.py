@@ -47,9 +47,9 @@ TAKEN_UP = 100  # abandoned runs taken up at each search
 class RunFollower:
     """Drives the runs of an agent or a flow, and sends their events to any number of listeners.
 
-    Runs are driven here, each in its own task, or by workers.  A run continues even if nobody listens.  With a store,
-    the next process takes up the run after a crash; without one, runs are kept in memory.  Runs that other programs
-    have put into the store are driven here only after a call to `answer` or `cancel`.
+    Runs are driven here, each in its own task, or by workers.  A run continues even if no client is listening.  With a
+    store, the next process takes up the run after a crash; without one, runs are kept in memory.  Runs that other
+    programs have put into the store are driven here only after a call to `answer` or `cancel`.
 
     Use a follower in a single event loop, as in ``async with RunFollower(agent) as live``, or call `close` at the end.
 
