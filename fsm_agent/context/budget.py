@@ -9,8 +9,17 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from fsm_agent._internal.structs import Value
-from fsm_agent.context.passes import AnyPass, Pass, apply_passes, check_pass, check_size, keep_last, shorten, window_of
-from fsm_agent.context.rounds import whole_turns
+from fsm_agent.context.passes import (
+    AnyPass,
+    Pass,
+    apply_passes,
+    check_pass,
+    check_size,
+    keep_last,
+    shorten,
+    whole_turns,
+    window_of,
+)
 from fsm_agent.context.summary import Summarize, summarize, summarized
 from fsm_agent.context.tokens import Tokenizer
 from fsm_agent.errors import UsageError

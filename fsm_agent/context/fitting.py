@@ -27,10 +27,15 @@ from fsm_agent.context.passes import (
     applied,
     largest,
     name_of,
+    pinned,
+    questions_cut_off,
+    round_starts,
     shorten,
     shorten_answers,
+    summary_at,
+    system_messages,
+    task_of,
 )
-from fsm_agent.context.rounds import pinned, questions_cut_off, round_starts, summary_at, system_messages, task_of
 from fsm_agent.context.summary import Summarize, summary_message
 from fsm_agent.context.tokens import ESTIMATE, file_tokens
 from fsm_agent.errors import ErrorReport

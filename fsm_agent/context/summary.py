@@ -14,14 +14,17 @@ import pydantic_core
 from fsm_agent._internal.structs import Value
 from fsm_agent.call.effects import AskSummary, Request
 from fsm_agent.call.record import CallRecord
-from fsm_agent.context.passes import check_size, dropped, keep_last, truncated
-from fsm_agent.context.rounds import (
+from fsm_agent.context.passes import (
     SUMMARY_CLOSED,
     SUMMARY_OPENED,
+    check_size,
+    dropped,
+    keep_last,
     questions_cut_off,
     round_starts,
     system_messages,
     task_of,
+    truncated,
 )
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.message import (
