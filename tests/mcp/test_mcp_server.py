@@ -25,7 +25,7 @@ from fsm_agent import Agent, Context, Function, Limits, MemoryStore, UsageError,
 from fsm_agent.call import Approved, Cancelled, FunctionFailed, Modified, Returned, RunAgain
 from fsm_agent.errors import OutcomeError
 from fsm_agent.mcp import ToolServer, serve
-from fsm_agent.mcp import elicitation as forms
+from fsm_agent.mcp import served_calls as forms
 from fsm_agent.mcp.served_calls import Progress
 from fsm_agent.mcp.server import BoundedLines
 from fsm_agent.messages import FunctionProgress, Question
