@@ -19,6 +19,7 @@ from typing import (
     Any,
     NotRequired,
     Protocol,
+    Required,
     TypeAlias,
     TypeVar,
     cast,
@@ -34,6 +35,7 @@ from fsm_agent.functions.context import Context
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
 
 Core: TypeAlias = dict[str, Any]  # a core schema of pydantic
 
@@ -116,49 +118,71 @@ def validate_arguments(validator: Validator, arguments: str) -> tuple[str, dict[
     try:
         return arguments, validator.validate_json(arguments)
     except ValueError as error:
-        if (meant := _meant(arguments, error)) is None:
+        if (meant := _meant(validator, arguments, error)) is None:
             raise
     return validate_arguments(validator, meant)  # there may be texts inside of texts
 
 
-def _meant(arguments: str, error: ValueError) -> str | None:
+def _meant(validator: Validator, arguments: str, error: ValueError) -> str | None:
     """Return the arguments without the nulls that a validation error names, and with its strings of JSON parsed.
 
-    Return None if the error names neither.
+    Null is left out only for a field: a null among the values of a ``dict[str, int]`` stays, and is invalid.  Return
+    None if nothing changes.
     """
     from pydantic_core import ValidationError, from_json, to_json
 
     if not isinstance(error, ValidationError):
         return None
     is_changed = False
+    nulls: dict[str, tuple[dict[str, Any], str]] = {}  # by a key that names no field
     try:
         document = from_json(arguments)
         for item in error.errors(include_url=False, include_context=False):
             kind, given = item["type"], item["input"]
+            if (place := _place(document, item["loc"], given)) is None:
+                continue
+            holder, key = place
             if isinstance(given, str) and kind in _CONTAINERS and given.lstrip()[:1] in ("[", "{"):
-                is_changed |= _replace(document, item["loc"], given, from_json(given))
-            elif given is None and kind.endswith(_OF_TYPE):
-                is_changed |= _replace(document, item["loc"], given, None)
+                holder[key] = from_json(given)
+                is_changed = True
+            elif _is_null(item) and isinstance(holder, dict):
+                nulls[unnamed := f"\0{len(nulls)}"] = holder, key
+                holder[unnamed] = holder.pop(key)
+        refused = _refused_nulls(validator, to_json(document)) if nulls else frozenset()
+        for unnamed, (holder, key) in nulls.items():
+            del holder[unnamed]
+            if unnamed in refused:  # any key is taken here, so the null is a value
+                holder[key] = None
+        is_changed |= not refused.issuperset(nulls)
     except ValueError:  # not JSON
         return None
     return to_json(document).decode() if is_changed else None
 
 
-def _replace(document: Any, path: Sequence[str | int], given: Any, value: Any) -> bool:
-    """Replace the value at a path, or remove it if ``value`` is None.  Return whether that was possible.
+def _refused_nulls(validator: Validator, document: bytes) -> frozenset[str | int]:
+    """Return the keys on the paths to values that may not be null."""
+    from pydantic_core import ValidationError
 
-    Some steps in the path name members of unions.
-    """
+    try:
+        validator.validate_json(document)
+    except ValidationError as error:
+        items = error.errors(include_url=False, include_context=False)
+        return frozenset([step for item in items if _is_null(item) for step in item["loc"]])
+    return frozenset()
+
+
+def _is_null(item: ErrorDetails) -> bool:
+    return item["input"] is None and item["type"].endswith(_OF_TYPE)
+
+
+def _place(document: Any, path: Sequence[str | int], given: Any) -> tuple[Any, Any] | None:
+    """Return the object or list at a path that holds a value, and its key there.  Some steps name members of unions."""
     for step in path:
         is_there = step in document if isinstance(document, dict) else isinstance(document, list) and step != str(step)
         if is_there and document[step] == given:
-            if value is not None:
-                document[step] = value
-            elif isinstance(document, dict):
-                del document[step]
-            return value is not None or isinstance(document, dict)
+            return document, step
         document = document[step] if is_there else document
-    return False
+    return None
 
 
 class ArgumentsValidator:
@@ -632,7 +656,7 @@ class _Signature:
         from pydantic import BeforeValidator, ConfigDict, with_config
 
         fields: dict[str, Any] = {}
-        is_open = False
+        others: dict[str, Any] = {}
         for parameter in self.offered:
             key = parameter.name
             if parameter.kind is parameter.VAR_POSITIONAL:
@@ -641,12 +665,16 @@ class _Signature:
                     f" name, got '*{key}'"
                 )
             if parameter.kind is parameter.VAR_KEYWORD:
-                is_open = True
+                hint = self._hints.get(key, Any)
+                if get_origin(hint) is typing_extensions.Unpack:
+                    fields |= {k: v for k, v in _items_of(get_args(hint)[0]).items() if k not in self.bound}
+                    continue
+                others["extra_items"] = hint
                 fields |= dict.fromkeys(self.bound, NotRequired[Annotated[Any, BeforeValidator(_refuse)]])
             elif key not in self.bound:
                 fields[key] = _field(parameter, self._hints.get(key, Any), documented.get(key))
-        configured = with_config(ConfigDict(extra="allow" if is_open else "forbid", allow_inf_nan=False))
-        return configured(cast("Any", typing_extensions.TypedDict)(self._name, fields))
+        configured = with_config(ConfigDict(extra="allow" if others else "forbid", allow_inf_nan=False))
+        return configured(cast("Any", typing_extensions.TypedDict)(self._name, fields, **others))
 
 
 def _described(match: re.Match[str]) -> str:
@@ -710,6 +738,14 @@ def _field(parameter: inspect.Parameter, hint: Any, description: str | None) -> 
         hint = Annotated[(hint, *notes)]
     is_required = parameter.default is parameter.empty or isinstance(parameter.default, FieldInfo)
     return hint if is_required else NotRequired[hint]
+
+
+def _items_of(typed_dict: Any) -> dict[str, Any]:
+    hints = get_type_hints(typed_dict, include_extras=True)
+    optional = {
+        k for k, v in hints.items() if get_origin(v) not in (NotRequired, Required)
+    } - typed_dict.__required_keys__
+    return {key: NotRequired[hint] if key in optional else hint for key, hint in hints.items()}
 
 
 def _default(parameter: inspect.Parameter) -> Any:

@@ -429,6 +429,12 @@ class Line:
     tags: list[str]
 
 
+@dataclass
+class Point:
+    x: int
+    y: int = 1
+
+
 # Each is refused, in few words.
 HOSTILE = (
     '{"a": NaN}',
@@ -470,6 +476,29 @@ class TestArguments:
         for wrong in ({"text": None}, {"text": "t", "by": {"field": None}}, {"text": "t", "tags": ["a", None]}):
             assert Function.of(find).refusal(json.dumps(wrong)), wrong
         assert Function.of(find).refusal('{"text": "t", "tags": [null], "maybe": NaN}')
+
+    @pytest.mark.parametrize(
+        ("taken", "given", "path"),
+        [
+            (dict[str, int], {"a": 1, "b": None}, "b"),
+            (dict[str, Sought], {"k": None}, "k"),
+            (dict[str, list[int]] | None, {"a": None}, "a"),
+            (dict[str, int] | list[int], {"a": None}, "dict[str,int].a"),
+            (list[dict[str, int]], [{"a": None}], "0.a"),
+        ],
+    )
+    def test_null_stays_where_any_key_is_taken(self, taken, given, path):
+        def save(it): ...
+
+        save.__annotations__["it"] = taken
+        for made in (Function.of(save), Function(name="save", parameters=Function.of(save).parameters)):
+            refusal = made.refusal(json.dumps({"it": given})) or ""
+            assert path.rpartition(".")[2] in refusal.partition(":")[0].split("."), refusal
+
+    def test_null_is_left_out_for_a_field_of_a_dataclass(self):
+        def save(it: Point): ...
+
+        assert Function.of(save).bind('{"it": {"x": 2, "y": null}}') == {"it": Point(2)}
 
     def test_lists_and_objects_may_be_written_as_texts(self):
         def order(

@@ -9,12 +9,12 @@ import typing
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, Literal, Optional, TypeVar
+from typing import Annotated, Any, Literal, Optional, Required, TypeVar
 
 import pytest
 from argument_types import Color, Opaque, Point, Query
 from pydantic import BaseModel, Field
-from typing_extensions import Doc
+from typing_extensions import Doc, TypedDict, Unpack
 
 from fsm_agent.call import Request
 from fsm_agent.errors import ParseError, UsageError
@@ -26,6 +26,11 @@ if typing.TYPE_CHECKING:
     from nowhere import Unknown
 
 T = TypeVar("T")
+
+
+class Filters(TypedDict, total=False):
+    limit: Required[int]
+    kind: Annotated[str, Field(description="Of what kind")]
 
 
 def properties(call: Any, **options: Any) -> dict[str, Any]:
@@ -285,6 +290,20 @@ class TestKinds:
         assert made.parameters["required"] == ["b"]
         assert made.run('{"b": 2}') == (1, 2, 30, 4)
         assert "c: " in made.refusal('{"b": 2, "c": 3}')
+
+    def test_keyword_arguments_have_their_declared_types(self):
+        def rest(x: int, **counts: int): ...
+        def items(x: int, **filters: Unpack[Filters]): ...
+
+        made = Function.of(rest)
+        assert made.bind('{"x": 1, "a": 2}') == {"x": 1, "a": 2}
+        assert made.refusal('{"x": 1, "a": null}').startswith("a: ")
+        made = Function.of(items)
+        assert made.parameters["required"] == ["x", "limit"]
+        assert made.parameters["properties"]["kind"]["description"] == "Of what kind"
+        assert made.bind('{"x": 1, "limit": 2, "kind": "a"}') == {"x": 1, "limit": 2, "kind": "a"}
+        for refused, name in (('{"x": 1, "limit": "a"}', "limit"), ('{"x": 1, "limit": 1, "kin": "a"}', "kin")):
+            assert made.refusal(refused).startswith(f"{name}: ")
 
     def test_what_a_partial_gives_is_out_of_reach(self):
         def search(query: str, user: str, **filters: Any) -> Any:
