@@ -12,6 +12,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from fsm_agent._internal.redaction import (
+    MIN_ANYWHERE_CHARS,
     Secrets,
     hold_key,
     is_secret_name,
@@ -73,6 +74,11 @@ class Endpoint(Value, frozen=True, kw_only=True, dict=True):
         of_url = _secrets_in_base_url(str(self.base_url)) if str(self.base_url) != self.provider.base_url else []
         of_key = [self.key] if self.key else []
         return frozenset([*of_key, *secrets_in_headers(self.own_headers.items()), *of_url]) - {self.model}
+
+    @cached_property
+    def echoable(self) -> frozenset[str]:
+        """The secrets that are long enough to be told from a word in a name."""
+        return frozenset([s for s in self.secrets if len(s) >= MIN_ANYWHERE_CHARS and s not in self.model])
 
     @cached_property
     def profile(self) -> Profile:

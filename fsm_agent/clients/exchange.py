@@ -9,6 +9,7 @@ import ssl
 import time
 import zlib
 from collections.abc import Sequence
+from operator import is_not
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent._internal.redaction import Secrets
@@ -17,9 +18,9 @@ from fsm_agent.call.effects import Request
 from fsm_agent.clients.endpoint import Endpoint
 from fsm_agent.clients.network import Network
 from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
-from fsm_agent.messages.events import Delta
+from fsm_agent.messages.events import Delta, FunctionCallStarted
 from fsm_agent.messages.hosted_tools import secrets_of
-from fsm_agent.messages.message import Opaque
+from fsm_agent.messages.message import FunctionCall, Opaque, Part
 from fsm_agent.messages.reply import OutputMode, Reply
 from fsm_agent.providers.codec import LEFT_OUT, Codec, Decoder
 from fsm_agent.providers.content import without_hints
@@ -120,6 +121,12 @@ E = TypeVar("E", bound=ProviderError)
 
 # Accepted content types besides JSON, for streams and for servers that declare no type.
 READABLE = frozenset({"text/event-stream", "", "text/plain", "application/octet-stream"})
+
+_IDENTIFIERS: dict[type, tuple[str, ...]] = {  # texts of a reply that the server chooses, not the model
+    Reply: ("model", "response_id", "request_id", "finish_raw"),
+    FunctionCall: ("name", "provider_id"),
+    FunctionCallStarted: ("name", "provider_id"),
+}
 
 
 class HttpExchange:
@@ -229,15 +236,23 @@ class HttpExchange:
         settings = self._request.settings
         if settings.hosted_tools or settings.extra_body:
             reply = self.codec.attributed(reply, self._request)
+        reply = self.without_echo(reply)
         message, provider = reply.message, self._endpoint.provider.name
-        if (id := reply.request_id) is not None and any(secret in id for secret in self._endpoint.secrets):
-            reply = reply.changed(request_id=self.mask(id))
-        if any(isinstance(part, Opaque) for part in message.parts):
-            owned = [p.changed(provider=provider) if isinstance(p, Opaque) else p for p in message.parts]
-            reply = reply.changed(message=message.changed(parts=tuple(owned)))
+        parts = [p.changed(provider=provider) if isinstance(p, Opaque) else self.without_echo(p) for p in message.parts]
+        if any(map(is_not, parts, message.parts)):
+            reply = reply.changed(message=message.changed(parts=tuple(parts)))
         if self.adapted or self.output_mode is not None:
             return reply.changed(adapted=(*self.adapted, *reply.adapted), output_mode=self.output_mode)
         return reply
+
+    def without_echo(self, item: Part | Delta | Reply) -> Any:
+        """Return an item of the reply with secrets masked in its identifiers, which some servers make from the key."""
+        echoes = {}
+        for name in _IDENTIFIERS.get(type(item), ()):
+            text = getattr(item, name)
+            if text and any(secret in text for secret in self._endpoint.echoable):
+                echoes[name] = self.mask(text)
+        return item.changed(**echoes) if echoes else item
 
     def late(self) -> TimedOut:
         return TimedOut(f"no complete reply from {self.shown_url!r} in {self.deadline.timeout_s:g} s")
@@ -355,11 +370,13 @@ class ResponseReader:
         if self._decoder is None:
             self._pieces.append(data)
             return []
-        return self._decoder.feed(data)
+        return [exchange.without_echo(delta) for delta in self._decoder.feed(data)]
 
     def end(self) -> list[Delta]:
         """Return the last deltas of a stream, after the last bytes."""
-        return [] if self._decoder is None or self._excess else self._decoder.end()
+        if self._decoder is None or self._excess:
+            return []
+        return [self._exchange.without_echo(delta) for delta in self._decoder.end()]
 
     def _inflate(self, data: bytes) -> bytes:
         room = self._max_bytes - self._size_bytes
