@@ -2,10 +2,9 @@
 
 import fsm_agent.call  # before its modules; see CONTRIBUTING.md
 from fsm_agent.diagrams.diagram import call_diagram, trace_diagram, write_call_diagram
-from fsm_agent.diagrams.drawing import Box, Diagram, Edge, Node, render, write
+from fsm_agent.diagrams.drawing import Diagram, Edge, Node, render, write
 
 __all__ = [
-    "Box",
     "Diagram",
     "Edge",
     "Node",

@@ -13,22 +13,20 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar, get_args
+from typing import Literal, TypeAlias, get_args
 
 from fsm_agent._internal.text import counted, format_duration
 from fsm_agent.call.journal import FlowTable
 from fsm_agent.call.machine import Row
 from fsm_agent.call.record import FINAL, State
 from fsm_agent.call.table import ROWS
-from fsm_agent.diagrams.drawing import Box, Diagram, Edge, Node, Tone, one_line, write
+from fsm_agent.diagrams.drawing import Diagram, Edge, Node, Tone, one_line, write
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.reply import Usage
 from fsm_agent.validation import require
 
 Level: TypeAlias = Literal["overview", "rows"]
-
-_N = TypeVar("_N", Node, Box)
 
 ANY = "* any state"  # the id of the node that stands for all states
 
@@ -348,13 +346,13 @@ def with_run(
         edge: A function that makes the edge for an arrow that the run took but the machine's diagram does not show.
     """
 
-    def of_run(state: _N) -> _N:
-        stay: Stay = stays.get(state.id, Stay())
-        visits = None if "/" in state.id else stay.visits
-        return replace(state, visits=visits, note=(*state.note, *stay.note), is_current=state.id in current)
+    def of_run(node: Node) -> Node:
+        stay = stays.get(node.id, Stay())
+        visits = None if "/" in node.id else stay.visits
+        return replace(node, visits=visits, note=(*node.note, *stay.note), is_current=node.id in current)
 
-    nodes, boxes = tuple(map(of_run, machine.nodes)), tuple(map(of_run, machine.boxes))
-    known = {node.id for node in nodes} | {box.id for box in boxes}
+    nodes = tuple(map(of_run, machine.nodes))
+    known = {node.id for node in nodes}
     lines = steps_on(trace, label)
     taken = Counter((str(step.source), str(step.to)) for step in trace if step.source in known)
     entered = {(step.source, step.to) for step in trace if is_entry(step)}
@@ -364,7 +362,7 @@ def with_run(
         one if "/" in arrow[0] else replace(one, times=taken[arrow], lines=lines.get(arrow, ()))
         for arrow, one in drawn.items()
     ]
-    return replace(machine, nodes=nodes, edges=tuple(edges), boxes=boxes)
+    return replace(machine, nodes=nodes, edges=tuple(edges))
 
 
 def is_entry(step: Stepped) -> bool:

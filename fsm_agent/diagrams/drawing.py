@@ -13,7 +13,7 @@ import html
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args, overload
@@ -61,11 +61,13 @@ _INSTALL = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A state in a diagram.
+    """A state in a diagram.  A state that other nodes name as their ``box`` is drawn as a frame around them.
 
     Examples:
-        >>> Node(id="open", label="open", is_start=True).tone
-        'plain'
+        >>> house = Node(id="house", label="the house")
+        >>> door = Node(id="door", label="door", box="house")
+        >>> Diagram(title="where", nodes=(house, door), edges=()).boxes == (house,)
+        True
     """
 
     id: str
@@ -77,32 +79,12 @@ class Node:
     visits: int | None = None  # None: not part of a run
     note: tuple[str, ...] = ()  # lines in small print
     is_dashed: bool = False  # stands for states that are drawn elsewhere
-    box: str = ""  # id of the box around it, if any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
-    """A state that contains other states, drawn as a frame around nodes and other boxes.
-
-    Examples:
-        >>> box = Box(id="house", label="the house")
-        >>> door = Node(id="door", label="door", box="house")
-        >>> Diagram(title="where", nodes=(door,), edges=(), boxes=(box,)).boxes[0].label
-        'the house'
-    """
-
-    id: str
-    label: str
-    is_start: bool = False
-    is_current: bool = False
-    visits: int | None = None  # None: not part of a run
-    note: tuple[str, ...] = ()  # lines in small print
-    box: str = ""  # id of the box around it, if any
+    box: str = ""  # id of the state around it, if any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """A transition from one state to another or back to the same state.  Its ends are nodes or boxes.
+    """A transition from one state to another or back to the same state.
 
     Examples:
         >>> Edge(source="open", target="closed", lines=("push",)).target
@@ -122,8 +104,8 @@ class Diagram:
     """A graph of states that can be drawn.
 
     Raises:
-        UsageError: If two states have the same id, an edge ends at an unknown state, a node is in an unknown box, or a
-            box is empty.
+        UsageError: If two nodes have the same id, an edge ends at an unknown node, or a node is in an unknown box or
+            inside itself.
 
     Examples:
         >>> door = Diagram(
@@ -139,21 +121,26 @@ class Diagram:
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     caption: tuple[str, ...] = ()  # lines
-    boxes: tuple[Box, ...] = ()
     direction: Literal["down", "right"] = "down"  # the direction of most edges
 
     def __post_init__(self) -> None:
-        ids = Counter([*[node.id for node in self.nodes], *[box.id for box in self.boxes]])
+        ids = Counter([node.id for node in self.nodes])
         if twice := sorted(name for name, times in ids.items() if times > 1):
-            raise UsageError(f"nodes and boxes: expected an id for each, got {twice!r} more than once")
+            raise UsageError(f"nodes: expected an id for each, got {twice!r} more than once")
         ends = {name for edge in self.edges for name in (edge.source, edge.target)}
         if unknown := sorted(ends - set(ids)):
-            raise UsageError(f"edges: expected ends that are nodes or boxes ({list(ids)!r}), got {unknown!r}")
-        boxes, full = {box.id for box in self.boxes}, {node.box for node in self.nodes}
-        if strange := sorted((full | {box.box for box in self.boxes}) - boxes - {""}):
-            raise UsageError(f"boxes: expected a box for each id that nodes name, got none for {strange!r}")
-        if empty := sorted(boxes - full - {box.box for box in self.boxes}):
-            raise UsageError(f"boxes: expected nodes in each, got none in {empty!r}")
+            raise UsageError(f"edges: expected ends that are nodes ({list(ids)!r}), got {unknown!r}")
+        drawn = {""}
+        while more := {node.id for node in self.nodes if node.box in drawn} - drawn:
+            drawn |= more
+        if lost := sorted(set(ids) - drawn):
+            raise UsageError(f"nodes: expected boxes that are other nodes, got unknown ones or a circle for {lost!r}")
+
+    @property
+    def boxes(self) -> tuple[Node, ...]:
+        """The nodes that other nodes are in."""
+        names = {node.box for node in self.nodes} - {""}
+        return tuple([node for node in self.nodes if node.id in names])
 
 
 @overload
@@ -225,28 +212,45 @@ def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = N
     return path
 
 
-def _names(diagram: Diagram) -> dict[str, str]:
-    """Return an id for each state in Mermaid and DOT.  No id is a keyword, because keywords are in lower case there."""
-    plain = re.compile(r"[A-Z][A-Za-z0-9_]{0,40}")
-    names = {node.id: node.id if plain.fullmatch(node.id) else f"n{i}" for i, node in enumerate(diagram.nodes)}
-    return names | {box.id: f"box{i}" for i, box in enumerate(diagram.boxes)}
+class _Plan:
+    """What is drawn of a diagram in either language."""
 
+    def __init__(self, diagram: Diagram) -> None:
+        self.boxes = {box.id: box for box in diagram.boxes}
+        self.nodes = [*[node for node in diagram.nodes if node.id not in self.boxes], *diagram.boxes]
+        self.by_id = {node.id: node for node in self.nodes}
+        # An edge from a box to itself is a line in the box's title
+        self.arrows = [edge for edge in diagram.edges if edge.source != edge.target or edge.source not in self.boxes]
+        self._again = [edge for edge in diagram.edges if edge.source == edge.target and edge.source in self.boxes]
+        # No id is a keyword of Mermaid or DOT, because those are in lower case
+        plain = re.compile(r"[A-Z][A-Za-z0-9_]{0,40}")
+        self.names = {node.id: node.id if plain.fullmatch(node.id) else f"n{i}" for i, node in enumerate(self.nodes)}
+        self.names |= {box: f"box{i}" for i, box in enumerate(self.boxes)}
 
-def _states(diagram: Diagram) -> dict[str, Node | Box]:
-    states: list[Node | Box] = [*diagram.nodes, *diagram.boxes]
-    return {state.id: state for state in states}
+    def inside(self, box: str) -> list[Node]:
+        """Return the nodes that are directly in a box, or in no box if it is empty."""
+        return [node for node in self.nodes if node.box == box]
 
+    def title(self, box: Node) -> list[str]:
+        again = [f"{_AGAIN} {line}" for edge in self._again if edge.source == box.id for line in edge.lines or ("",)]
+        return [box.label, *([", ".join(box.note)] if box.note else []), *again]
 
-def _arrows(diagram: Diagram) -> list[Edge]:
-    """Return the edges to draw as arrows.  An edge from a box to itself is a line in the box's title instead."""
-    boxes = {box.id for box in diagram.boxes}
-    return [edge for edge in diagram.edges if edge.source != edge.target or edge.source not in boxes]
+    def end(self, node: Node, *, is_source: bool) -> tuple[str, str]:
+        """Return the id of a node at the end of an edge and, for a box, the frame that cuts the edge off.
 
+        DOT has no edges to frames, so the edge of a box ends at a node inside.
+        """
+        if node.id not in self.boxes:
+            return self.names[node.id], ""
+        inside = [*self._leaves(node)]
+        leaf = next((leaf for leaf in inside if leaf.is_final and is_source), inside[0])
+        return self.names[leaf.id], f"cluster_{self.names[node.id]}"
 
-def _title(box: Box, diagram: Diagram) -> list[str]:
-    own = [edge for edge in diagram.edges if edge.source == edge.target == box.id]
-    again = [f"{_AGAIN} {line}" for edge in own for line in edge.lines or ("",)]
-    return [box.label, *([", ".join(box.note)] if box.note else []), *again]
+    def _leaves(self, node: Node) -> Iterator[Node]:
+        if node.id not in self.boxes:
+            yield node
+        for inner in self.inside(node.id):
+            yield from self._leaves(inner)
 
 
 def one_line(text: str, length: int = _LINE) -> str:
@@ -276,47 +280,36 @@ def _parts(word: str) -> list[str]:
     return [part for piece in _PART.findall(word) for part in _HUMP.split(piece)]
 
 
-def _colors(state: Node | Box) -> tuple[str, str, str]:
-    is_faded = state.visits == 0 or (isinstance(state, Node) and state.is_dashed)
-    return _COLORS["faded" if is_faded else _tone(state)]
+def _colors(node: Node) -> tuple[str, str, str]:
+    return _COLORS["faded" if node.visits == 0 or node.is_dashed else node.tone]
 
 
-def _tone(state: Node | Box) -> Tone:
-    return state.tone if isinstance(state, Node) else "plain"
-
-
-def _line_color(edge: Edge, target: Node | Box) -> str:
+def _line_color(edge: Edge, target: Node) -> str:
     if edge.times == 0:
         return _COLORS["faded"][1]
-    return _COLORS["branch" if edge.is_dashed and _tone(target) == "plain" else _tone(target)][1]
-
-
-def _is_dot(state: Node | Box) -> bool:
-    """Return whether a state is drawn as a dot because only the inside of a box ends there."""
-    return isinstance(state, Node) and state.is_final and bool(state.box)
+    return _COLORS["branch" if edge.is_dashed and target.tone == "plain" else target.tone][1]
 
 
 def _mermaid(diagram: Diagram) -> str:
     """Return a flowchart, because Mermaid's state diagrams have no dashed lines."""
-    names, states = _names(diagram), _states(diagram)
+    plan = _Plan(diagram)
     direction = "LR" if diagram.direction == "right" else "TB"
     lines = ["---", f"title: {_yaml(one_line(diagram.title))}", *_CONFIG, "---", f"flowchart {direction}"]
-    lines += _mermaid_nodes(diagram, names, "")
-    styles = [f"    style {names[state.id]} {_mermaid_style(state)}" for state in states.values()]
+    lines += _mermaid_nodes(plan, "")
+    styles = [f"    style {plan.names[node.id]} {_mermaid_style(node, plan)}" for node in plan.nodes]
     arrows: list[tuple[str, str]] = []  # and their styles
     color = _COLORS["plain"][1]
-    for state in states.values():
-        if state.is_start:
-            styles.append(f"    style start_{names[state.id]} fill:{color},stroke:{color}")
-            arrows.append((f"start_{names[state.id]} --> {names[state.id]}", f"stroke:{color},stroke-width:2px"))
+    for name in [plan.names[node.id] for node in plan.nodes if node.is_start]:
+        styles.append(f"    style start_{name} fill:{color},stroke:{color}")
+        arrows.append((f"start_{name} --> {name}", f"stroke:{color},stroke-width:2px"))
     looping = {edge.source for edge in diagram.edges if edge.source == edge.target and edge.lines}
-    for edge in _arrows(diagram):
+    for edge in plan.arrows:
         is_long = edge.source in looping and edge.source != edge.target  # so that it clears the label of the loop
         arrow = ("-..->" if is_long else "-.->") if edge.is_dashed else ("--->" if is_long else "-->")
         label = f"|{_mermaid_label(_fold_lines(edge))}|" if any(edge.lines) else ""
-        look = f"stroke:{_line_color(edge, states[edge.target])},stroke-width:{3 if edge.times else 2}px"
+        look = f"stroke:{_line_color(edge, plan.by_id[edge.target])},stroke-width:{3 if edge.times else 2}px"
         look += ",stroke-dasharray:7 5" if edge.is_dashed else ""
-        arrows.append((f"{names[edge.source]} {arrow}{label} {names[edge.target]}", look))
+        arrows.append((f"{plan.names[edge.source]} {arrow}{label} {plan.names[edge.target]}", look))
     lines += [f"    {arrow}" for arrow, _ in arrows]
     if diagram.caption:
         lines.append(f"    caption[{_mermaid_label(diagram.caption)}]")
@@ -327,34 +320,27 @@ def _mermaid(diagram: Diagram) -> str:
     return "\n".join([*lines, *styles]) + "\n"
 
 
-def _mermaid_style(state: Node | Box) -> str:
-    fill, line, color = _colors(state)
-    if isinstance(state, Box):
+def _mermaid_style(node: Node, plan: _Plan) -> str:
+    fill, line, color = _colors(node)
+    if node.id in plan.boxes:
         fill, color = "none", _COLORS["faded"][2]  # readable on white and on black, without a fill
-    elif state.is_dashed:
+    elif node.is_dashed:
         return f"fill:none,stroke:{line},color:{color},stroke-dasharray:4 4"
-    return f"fill:{fill},stroke:{line},color:{color},stroke-width:{4 if state.is_current else 2}px"
+    return f"fill:{fill},stroke:{line},color:{color},stroke-width:{4 if node.is_current else 2}px"
 
 
-def _mermaid_nodes(diagram: Diagram, names: dict[str, str], box: str, indent: str = "    ") -> list[str]:
+def _mermaid_nodes(plan: _Plan, box: str, indent: str = "    ") -> list[str]:
     lines = []
-    for state in _states(diagram).values():
-        if state.box != box:
-            continue
-        name = names[state.id]
-        if state.is_start:
+    for node in plan.inside(box):
+        name = plan.names[node.id]
+        if node.is_start:
             lines.append(f'{indent}start_{name}((" "))')
-        if isinstance(state, Box):
-            inside = _mermaid_nodes(diagram, names, state.id, f"{indent}    ")
-            lines += [
-                f"{indent}subgraph {name}[{_mermaid_label([', '.join(_title(state, diagram))])}]",
-                *inside,
-                f"{indent}end",
-            ]
-            continue
-        text = _mermaid_label((state.label, *state.note))
-        shape = f"((({text})))" if state.is_final else f"({text})"
-        lines.append(f"{indent}{name}{shape}")
+        if node.id in plan.boxes:
+            lines.append(f"{indent}subgraph {name}[{_mermaid_label([', '.join(plan.title(node))])}]")
+            lines += [*_mermaid_nodes(plan, node.id, f"{indent}    "), f"{indent}end"]
+        else:
+            text = _mermaid_label((node.label, *node.note))
+            lines.append(f"{indent}{name}((({text})))" if node.is_final else f"{indent}{name}({text})")
     return lines
 
 
@@ -375,7 +361,7 @@ def _yaml(text: str) -> str:
 def _digraph(diagram: Diagram) -> Any:
     from graphviz import Digraph
 
-    names, states = _names(diagram), _states(diagram)
+    plan = _Plan(diagram)
     graph = Digraph(
         "diagram",
         graph_attr={
@@ -395,65 +381,52 @@ def _digraph(diagram: Diagram) -> Any:
         node_attr={"fontname": _FONT, "fontsize": "14", "shape": "box", "style": "rounded,filled", "margin": ".16,.1"},
         edge_attr={"fontname": _FONT, "fontsize": "13", "arrowsize": "0.7"},
     )
-    _add_states(graph, diagram, names, "")
+    _add_nodes(graph, plan, "")
     with graph.subgraph(graph_attr={"rank": "sink"}) as last:
-        for node in diagram.nodes:
-            if node.is_final and not node.box:
-                last.node(names[node.id], **_dot_node(node))
-    for state in states.values():
-        if state.is_start:
-            head, frame = _dot_end(state, diagram, names, is_source=False)
+        for node in plan.inside(""):
+            if node.is_final and node.id not in plan.boxes:
+                last.node(plan.names[node.id], **_dot_node(node))
+    for node in plan.nodes:
+        if node.is_start:
+            head, frame = plan.end(node, is_source=False)
             framed = {"lhead": frame} if frame else {}
-            graph.edge(f"start_{names[state.id]}", head, weight="8", color=_COLORS["plain"][1], **framed)
-    for edge in _arrows(diagram):
-        tail, tail_frame = _dot_end(states[edge.source], diagram, names, is_source=True)
-        head, head_frame = _dot_end(states[edge.target], diagram, names, is_source=False)
+            graph.edge(f"start_{plan.names[node.id]}", head, weight="8", color=_COLORS["plain"][1], **framed)
+    for edge in plan.arrows:
+        target = plan.by_id[edge.target]
+        tail, tail_frame = plan.end(plan.by_id[edge.source], is_source=True)
+        head, head_frame = plan.end(target, is_source=False)
         framed = ({"ltail": tail_frame} if tail_frame else {}) | ({"lhead": head_frame} if head_frame else {})
-        graph.edge(tail, head, **_dot_edge(edge, states[edge.target], diagram), **framed)
+        graph.edge(tail, head, **_dot_edge(edge, target, diagram), **framed)
     return graph
 
 
-def _dot_end(state: Node | Box, diagram: Diagram, names: dict[str, str], *, is_source: bool) -> tuple[str, str]:
-    """Return the node at an end of an edge and, if the end is a box, also the box's frame, which cuts the edge off."""
-    if isinstance(state, Node):
-        return names[state.id], ""
-    inside, before = {state.id}, 0
-    while len(inside) > before:
-        before = len(inside)
-        inside |= {box.id for box in diagram.boxes if box.box in inside}
-    nodes = [node for node in diagram.nodes if node.box in inside]
-    node = next((node for node in nodes if node.is_final and is_source), nodes[0])
-    return names[node.id], f"cluster_{names[state.id]}"
-
-
-def _add_states(graph: Any, diagram: Diagram, names: dict[str, str], box: str) -> None:
-    """Add the states in a box, except for end states outside all boxes."""
-    joined = {name for edge in diagram.edges for name in (edge.source, edge.target)}
-    for state in _states(diagram).values():
-        if state.box != box:
-            continue
-        if state.is_start:
-            dot, color = f"start_{names[state.id]}", _COLORS["plain"][1]
-            graph.node(dot, label="", shape="circle", width="0.16", style="filled", fillcolor=color, color=color)
-        if isinstance(state, Box):
-            _, line, _ = _colors(state)
-            look = {"label": _dot_text(map(one_line, _title(state, diagram)), r"\l"), "style": "rounded", "color": line}
-            look |= {"labeljust": "l", "fontsize": "12", "fontcolor": _COLORS["faded"][2]}
-            look["penwidth"] = "3" if state.is_current else "1.5"
-            with graph.subgraph(name=f"cluster_{names[state.id]}", graph_attr=look) as inside:
-                _add_states(inside, diagram, names, state.id)
+def _add_nodes(graph: Any, plan: _Plan, box: str) -> None:
+    """Add the nodes in a box, except for end states outside all boxes."""
+    joined = {name for edge in plan.arrows for name in (edge.source, edge.target)}
+    for node in plan.inside(box):
+        name = plan.names[node.id]
+        if node.is_start:
+            color = _COLORS["plain"][1]
+            look = {"label": "", "shape": "circle", "width": "0.16", "style": "filled"}
+            graph.node(f"start_{name}", fillcolor=color, color=color, **look)
+        if node.id in plan.boxes:
+            look = {"label": _dot_text(map(one_line, plan.title(node)), r"\l"), "style": "rounded", "labeljust": "l"}
+            look |= {"color": _colors(node)[1], "fontsize": "12", "fontcolor": _COLORS["faded"][2]}
+            look["penwidth"] = "3" if node.is_current else "1.5"
+            with graph.subgraph(name=f"cluster_{name}", graph_attr=look) as inside:
+                _add_nodes(inside, plan, node.id)
                 with inside.subgraph(graph_attr={"rank": "same"}) as row:  # parallel states are drawn side by side
-                    for node in diagram.nodes:
-                        if node.box == state.id and node.id not in joined:
-                            row.node(names[node.id])
-        elif box or not state.is_final:
-            graph.node(names[state.id], **_dot_node(state))
+                    for inner in plan.inside(node.id):
+                        if inner.id not in joined and inner.id not in plan.boxes:
+                            row.node(plan.names[inner.id])
+        elif box or not node.is_final:
+            graph.node(name, **_dot_node(node))
 
 
 def _dot_node(node: Node) -> dict[str, str]:
     fill, line, color = _colors(node)
     look = {"color": line, "fontcolor": color}
-    if _is_dot(node):
+    if node.is_final and node.box:  # a dot, because only the inside of the box ends there
         beside = {"xlabel": _dot_label([node.label]), "fontsize": "13"} if node.label else {}
         return look | beside | {"label": "", "shape": "doublecircle", "width": "0.12", "fillcolor": fill}
     look["label"] = _small_print(node) if node.note else _dot_label([node.label])
@@ -468,7 +441,7 @@ def _small_print(node: Node) -> str:
     return f'<{label}<BR/><FONT POINT-SIZE="12">{"<BR/>".join(notes)}</FONT>>'
 
 
-def _dot_edge(edge: Edge, target: Node | Box, diagram: Diagram) -> dict[str, str]:
+def _dot_edge(edge: Edge, target: Node, diagram: Diagram) -> dict[str, str]:
     color = _line_color(edge, target)
     attributes = {"color": color, "fontcolor": color, "weight": str(edge.weight)}
     is_loop = edge.source == edge.target and diagram.direction == "down"  # dot places loops well in the other direction

@@ -25,7 +25,7 @@ from fsm_agent.diagrams.diagram import (
     with_run,
     without_done,
 )
-from fsm_agent.diagrams.drawing import Box, Diagram, Edge, Node, Tone
+from fsm_agent.diagrams.drawing import Diagram, Edge, Node, Tone
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.process import FlowProcess
 from fsm_agent.flows.run import FlowRun
@@ -51,11 +51,9 @@ class _Drawing:
     drawn: dict[str, str] = field(default_factory=dict)  # by the name of a flow inside: the state that shows it
     nodes: list[Node] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
-    boxes: list[Box] = field(default_factory=list)
 
     def diagram(self, title: str, caption: Sequence[str] = ()) -> Diagram:
-        nodes, edges, boxes = tuple(self.nodes), tuple(self.edges), tuple(self.boxes)
-        return Diagram(title=title, nodes=nodes, edges=edges, boxes=boxes, caption=tuple(caption))
+        return Diagram(title=title, nodes=tuple(self.nodes), edges=tuple(self.edges), caption=tuple(caption))
 
 
 def flow_diagram(
@@ -119,7 +117,7 @@ def run_diagram(run: FlowRun[Any]) -> Diagram:
     drawn = _Drawing()
     _draw(flow, drawn, "", "")
     stays = stays_in(trace)
-    known = {node.id for node in drawn.nodes} | {box.id for box in drawn.boxes}
+    known = {node.id for node in drawn.nodes}
     drawn.nodes += [_node(flow.states[name], name, "", flow) for name in stays if name in flow.states.keys() - known]
     ending = run.record.ending
     caption = [f"{'waits' if ending is None else 'ended'} in {run.state} after {run.record.steps} states"]
@@ -156,7 +154,7 @@ def _draw_state(state: State[Any], drawing: _Drawing, id: str, box: str, flow: F
         return
     is_start = state is flow.start
     note = tuple(_time_of(state))
-    drawing.boxes.append(Box(id=id, label=f"{state.name}: {state.words}", note=note, is_start=is_start, box=box))
+    drawing.nodes.append(Node(id=id, label=f"{state.name}: {state.words}", note=note, is_start=is_start, box=box))
     for member in inside:
         _draw_state(member, drawing, f"{id}/{member.name}", id, flow, level)
     if isinstance(state, SubflowState):

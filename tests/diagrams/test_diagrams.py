@@ -14,6 +14,7 @@ import html
 import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,7 +26,7 @@ from support.paths import ROOT
 from support.programs import needs_dot
 
 from fsm_agent.call import ROWS, AgentCall, Begun, Cancelled, Expired, Limits, ModelFailed, Replied, Slept, State
-from fsm_agent.diagrams import Box, Diagram, Edge, Node, call_diagram, render, trace_diagram, write, write_call_diagram
+from fsm_agent.diagrams import Diagram, Edge, Node, call_diagram, render, trace_diagram, write, write_call_diagram
 from fsm_agent.errors import ConfigError, ErrorReport, UsageError
 from fsm_agent.messages import Reply, Stepped, Usage
 from fsm_agent.testing import function_call
@@ -399,6 +400,24 @@ def test_the_trace_of_a_real_call_is_on_the_map():
     assert diagram.caption[1].startswith("parse_failed: 'nor that' is no number")
 
 
+@pytest.mark.parametrize(
+    ("nodes", "edges", "at_fault"),
+    [
+        ([("A", ""), ("A", "")], [], "A"),
+        ([("A", "")], [("A", "Gone")], "Gone"),
+        ([("A", "Gone")], [], "A"),
+        ([("A", "B"), ("B", "A")], [], "B"),
+    ],
+)
+def test_a_diagram_that_cannot_be_drawn_is_refused(nodes: Any, edges: Any, at_fault: str) -> None:
+    with pytest.raises(UsageError, match=f"'{at_fault}'"):
+        Diagram(
+            title="t",
+            nodes=tuple([Node(id=name, label=name, box=box) for name, box in nodes]),
+            edges=tuple([Edge(source=source, target=to) for source, to in edges]),
+        )
+
+
 def hostile(text: str) -> Diagram:
     """A diagram with ``text`` in every place that takes one."""
     rest = (
@@ -411,8 +430,8 @@ def hostile(text: str) -> Diagram:
         Edge(source="Box", target="Box", lines=(text,)),
     )
     inside = Node(id="Inside", label=text, is_dashed=True, box="Box")
-    box = Box(id="Box", label=text, note=(text, text), is_start=True)
-    return Diagram(title=text, nodes=(*rest, inside), edges=ways, caption=(text, text), boxes=(box,))
+    box = Node(id="Box", label=text, note=(text, text), is_start=True)
+    return Diagram(title=text, nodes=(*rest, inside, box), edges=ways, caption=(text, text))
 
 
 LABEL = r'"(?:<br/>|#\d+;|[A-Za-z0-9_ .,\[\]]|[^\x00-\x7f])+"'

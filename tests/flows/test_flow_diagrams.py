@@ -43,7 +43,7 @@ def test_a_run_is_drawn_on_it() -> None:
     nodes = {node.id: node for node in drawn.nodes}
     assert nodes["research"].visits == 2
     assert nodes["sending"].visits == 0
-    assert {state.id for state in [*drawn.nodes, *drawn.boxes] if state.is_current} == {
+    assert {state.id for state in drawn.nodes if state.is_current} == {
         "drafting",
         "drafting/draft_warmly",
         "drafting/draft_tersely",
