@@ -25,7 +25,7 @@ from support.uncollected import uncollected
 from benchmarks.costs import SIZES, exponent, measure, measure_waiting
 from benchmarks.works import DELTAS, TASK, InProcess, ScriptedTurn, Work, add, long_work, turns
 from fsm_agent import Agent, CallFailed, FunctionCall, Limits, function
-from fsm_agent._internal.vector import Vector
+from fsm_agent._internal.structs import Vector
 from fsm_agent.call import Request
 from fsm_agent.messages import Done, HistoryChanged, Reply, ReplyCompleted, RequestStarted, Stepped, TextDelta
 from fsm_agent.testing import Pieces, Script

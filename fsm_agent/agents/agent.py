@@ -59,9 +59,9 @@ from fsm_agent.agents.verbs import CallVerbs
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.header import seed_of
 from fsm_agent.call.journal import Header
-from fsm_agent.call.prices import Prices
 from fsm_agent.call.record import CallRecord, Limits
 from fsm_agent.call.snapshots import OnChange, asked_in, restore
+from fsm_agent.call.spending import Prices
 from fsm_agent.call.stop_conditions import StopWhen
 from fsm_agent.context.budget import ContextOption, ContextPlan, keeping
 from fsm_agent.context.fitting import View

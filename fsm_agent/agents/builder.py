@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
-from fsm_agent._internal.vector import Vector
+from fsm_agent._internal.structs import Vector
 from fsm_agent.agents.options import TASK
 from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt
 from fsm_agent.call.result import CallResult
@@ -21,9 +21,9 @@ from fsm_agent.messages.message import (
     FunctionResult,
     HistorySummary,
     Message,
+    Payload,
     Text,
 )
-from fsm_agent.messages.payload import Payload
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt, Task, task_message
 from fsm_agent.runtime.environment import Client

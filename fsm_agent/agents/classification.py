@@ -27,8 +27,7 @@ from fsm_agent.agents.builder import dialog_before
 from fsm_agent.agents.options import CallOptions, Deps, check_known
 from fsm_agent.call.result import CallResult
 from fsm_agent.errors import ParseError, UsageError
-from fsm_agent.messages.message import ChatDict, Message
-from fsm_agent.messages.payload import Payload
+from fsm_agent.messages.message import ChatDict, Message, Payload
 from fsm_agent.messages.reply import TokenLogprob, Usage
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.output import Parser, ParserInput

@@ -12,10 +12,10 @@ from fsm_agent._internal.structs import New, field_names, is_whole
 from fsm_agent.agents.batch import Progress
 from fsm_agent.agents.run_handle import Before
 from fsm_agent.call.outcomes import Outcome
-from fsm_agent.call.prices import PriceList, Prices
 from fsm_agent.call.record import Limits
 from fsm_agent.call.result import CallResult
 from fsm_agent.call.snapshots import OnChange
+from fsm_agent.call.spending import PriceList, Prices
 from fsm_agent.call.stop_conditions import StopWhen
 from fsm_agent.context.budget import DEFAULT, ContextOption, ContextPlan
 from fsm_agent.context.passes import AnyPass
@@ -24,8 +24,7 @@ from fsm_agent.foreign_names import WORDS, remedy
 from fsm_agent.functions.context import GivenDeps
 from fsm_agent.functions.toolset import Functions
 from fsm_agent.messages.events import Done, InterimEvent
-from fsm_agent.messages.message import ChatDict, Message
-from fsm_agent.messages.payload import Payload
+from fsm_agent.messages.message import ChatDict, Message, Payload
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.providers.catalog import window_of

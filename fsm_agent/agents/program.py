@@ -30,8 +30,7 @@ from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ProgramError, UsageError
 from fsm_agent.functions.context import Context
 from fsm_agent.messages.events import Delta
-from fsm_agent.messages.message import Text
-from fsm_agent.messages.payload import Payload
+from fsm_agent.messages.message import Payload, Text
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.prompts.output import CHANGED, Output
 from fsm_agent.runtime.portal import in_thread

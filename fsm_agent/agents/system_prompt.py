@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from fsm_agent._internal.vector import Vector
+from fsm_agent._internal.structs import Vector
 from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.functions.context import LATER
 from fsm_agent.messages.message import Message, Text, renumbered

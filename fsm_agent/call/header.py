@@ -7,8 +7,7 @@ from typing import Any, Literal, Unpack
 
 import msgspec
 
-from fsm_agent._internal.structs import Value, from_json, quick_json, to_json
-from fsm_agent._internal.vector import Vector
+from fsm_agent._internal.structs import Value, Vector, from_json, quick_json, to_json
 from fsm_agent.call.call import AgentCall, CallParts
 from fsm_agent.call.journal import VERSION, Header
 from fsm_agent.call.record import CallRecord, Limits

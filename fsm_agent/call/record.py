@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from msgspec import field
 from msgspec.structs import astuple
 
-from fsm_agent._internal.structs import Read, Value, Written, from_data, from_json, is_finite, is_whole, to_json
-from fsm_agent._internal.vector import Vector
+from fsm_agent._internal.structs import Read, Value, Vector, Written, from_data, from_json, is_finite, is_whole, to_json
 from fsm_agent.call.process import SEPARATOR
 from fsm_agent.errors import ErrorReport
 from fsm_agent.messages.events import Stepped

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
-from fsm_agent._internal.structs import Out, Value
-from fsm_agent._internal.vector import Vector
+from fsm_agent._internal.structs import Out, Value, Vector
 from fsm_agent.call import call as calls  # as a module: it imports this one
 from fsm_agent.call.effects import AskSummary, CallModel, describe_effects
 from fsm_agent.call.journal import stored_name

@@ -10,8 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, Unpack, get_args
 
-from fsm_agent._internal.structs import New, Value, from_json, quick_json, to_json
-from fsm_agent._internal.vector import Vector
+from fsm_agent._internal.structs import New, Value, Vector, from_json, quick_json, to_json
 from fsm_agent.call.call import AgentCall, CallParts
 from fsm_agent.call.effects import AskApproval, Reconcile, RunFunction
 from fsm_agent.call.interpret import unrunnable

@@ -57,8 +57,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from fsm_agent._internal.structs import Vector
 from fsm_agent._internal.system import with_place
-from fsm_agent._internal.vector import Vector
 from fsm_agent.call.effects import AskSummary, CallModel
 from fsm_agent.call.interpret import CHANGED, NOT_TAKEN, TableEvent, are_equal, error_text
 from fsm_agent.call.machine import Row, RowMachine, machine_of, take_row

@@ -14,8 +14,7 @@ from math import ceil
 from operator import is_
 from typing import Any, NamedTuple
 
-from fsm_agent._internal.structs import quick_json
-from fsm_agent._internal.vector import Vector
+from fsm_agent._internal.structs import Vector, quick_json
 from fsm_agent.call.effects import AskSummary, CallModel, Request
 from fsm_agent.call.record import CallRecord, ContextUse
 from fsm_agent.context.budget import DEFAULT, RESERVE, Budget, ContextPlan, default_passes

@@ -10,8 +10,7 @@ import msgspec
 from msgspec import field
 from msgspec.structs import astuple, force_setattr
 
-from fsm_agent._internal.structs import Tagged, Value, is_amount, is_whole, to_json
-from fsm_agent._internal.vector import GrowingMap, Vector
+from fsm_agent._internal.structs import GrowingMap, Tagged, Value, Vector, is_amount, is_whole, to_json
 from fsm_agent.call.effects import RunFunction, Sleep
 from fsm_agent.call.outcomes import Expired, Returned, Slept
 from fsm_agent.call.process import SEPARATOR, EffectValue

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
 
+from fsm_agent._internal.structs import Vector
 from fsm_agent._internal.text import format_moment
-from fsm_agent._internal.vector import Vector
 from fsm_agent.call.effects import describe_effects
 from fsm_agent.call.journal import signed, stored_name
 from fsm_agent.call.outcomes import Returned

@@ -46,10 +46,10 @@ from fsm_agent.messages.message import (
     Message,
     Opaque,
     Part,
+    Payload,
     Reasoning,
     Text,
 )
-from fsm_agent.messages.payload import Payload
 from fsm_agent.messages.reply import Reply, Settings, TokenLogprob, Usage
 
 __all__ = [

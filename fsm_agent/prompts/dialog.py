@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import msgspec
 
-from fsm_agent._internal.structs import from_json, is_whole, schema_of, to_json
+from fsm_agent._internal.structs import Vector, from_json, is_whole, schema_of, to_json
 from fsm_agent._internal.text import hint, plain
-from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import SnapshotError, UsageError
 from fsm_agent.messages.convert import messages_of, overview
 from fsm_agent.messages.message import ChatDict, HistorySummary, Message, Part

@@ -13,8 +13,7 @@ from typing import Annotated, Any, Generic, Literal, NoReturn, Protocol, TypeVar
 import typing_extensions
 from pydantic_core import ValidationError, to_json
 
-from fsm_agent._internal.structs import UNIONS, Value, type_adapter, type_words, without_notes
-from fsm_agent._internal.vector import Vector
+from fsm_agent._internal.structs import UNIONS, Value, Vector, type_adapter, type_words, without_notes
 from fsm_agent.errors import ParseError, PromptError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.schema import described_errors, undescribable

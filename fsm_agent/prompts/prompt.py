@@ -18,8 +18,7 @@ from fsm_agent.functions import hosted_calls as hosted
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Functions, check_dependencies, functions_of, is_asked_per_call, sources
 from fsm_agent.messages.hosted_tools import HostedTool, check_hosted_tools
-from fsm_agent.messages.message import Message, Part
-from fsm_agent.messages.payload import Payload
+from fsm_agent.messages.message import Message, Part, Payload
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.fingerprint import fingerprint_of
 from fsm_agent.prompts.output import (

@@ -22,8 +22,7 @@ from typing import Any
 import pydantic
 
 from fsm_agent.errors import PromptError, hint
-from fsm_agent.messages.message import Attachment, Document, Image, Text
-from fsm_agent.messages.payload import Payload
+from fsm_agent.messages.message import Attachment, Document, Image, Payload, Text
 from fsm_agent.prompts.fields import (
     PromptField,
     RecordField,

@@ -20,8 +20,7 @@ from typing import Any
 
 import msgspec
 
-from fsm_agent._internal.structs import from_json, is_amount, is_finite, to_json
-from fsm_agent._internal.vector import Vector
+from fsm_agent._internal.structs import Vector, from_json, is_amount, is_finite, to_json
 from fsm_agent.call.header import seed_of
 from fsm_agent.call.journal import Entry, Header, Line, Retried, header_of, line_of, retried_in
 from fsm_agent.call.outcomes import Cancelled, Injected, Outcome, RunAgain, Stopped

@@ -13,12 +13,15 @@ from fsm_agent.testing.script import (
     Script,
     ScriptEntry,
     ScriptError,
+    as_json,
+    check_record,
+    example_result,
     function_call,
     model_requests,
     no_model_requests,
+    registries,
     token_reply,
 )
-from fsm_agent.testing.values import as_json, check_record, example_result, registries
 
 __all__ = [
     "Delayed",

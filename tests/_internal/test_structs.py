@@ -16,7 +16,7 @@ import pytest
 from rich.pretty import pretty_repr
 
 from fsm_agent._internal import structs as values
-from fsm_agent._internal.vector import Vector
+from fsm_agent._internal.structs import Vector
 from fsm_agent.call import Request
 from fsm_agent.clients import HttpClient, Network
 from fsm_agent.messages import HostedMCP, Image, Message, Reply, Settings, Text, Usage

@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from fsm_agent._internal.vector import GrowingMap, Vector
+from fsm_agent._internal.structs import GrowingMap, Vector
 
 
 class Versions(RuleBasedStateMachine):

@@ -15,8 +15,7 @@ from typing import Any, TypeAlias
 from msgspec import field
 from msgspec.structs import astuple
 
-from fsm_agent._internal.structs import Value, from_json
-from fsm_agent._internal.vector import Vector
+from fsm_agent._internal.structs import Value, Vector, from_json
 from fsm_agent.call import (
     AgentCall,
     Begin,

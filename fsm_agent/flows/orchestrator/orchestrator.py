@@ -44,8 +44,7 @@ from fsm_agent.flows.table import EVERY, cases_of, reached_from
 from fsm_agent.flows.values import ANY, AnswerTypes, check_resolved
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import AgentPolicy
-from fsm_agent.messages.message import Message, Text
-from fsm_agent.messages.payload import Payload
+from fsm_agent.messages.message import Message, Payload, Text
 from fsm_agent.prompts.library import Prompts
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.environment import Client

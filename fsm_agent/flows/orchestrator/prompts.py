@@ -12,8 +12,7 @@ from fsm_agent._internal.text import guess
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.orchestrator.job import Job, Team
 from fsm_agent.flows.orchestrator.plan import MOST_STEPS, Blueprint, StepWork, intent_of, output_text, placeholders
-from fsm_agent.messages.message import Message, Text
-from fsm_agent.messages.payload import Payload
+from fsm_agent.messages.message import Message, Payload, Text
 from fsm_agent.prompts.files import KEYS
 from fsm_agent.prompts.library import Prompts, packaged_prompts
 from fsm_agent.prompts.prompt import Prompt

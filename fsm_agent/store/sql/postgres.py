@@ -24,7 +24,6 @@ from fsm_agent.errors import ConfigError
 from fsm_agent.store import checks
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.sql import tables
-from fsm_agent.store.sql.commits import GroupCommit
 from fsm_agent.store.sql.engine_jobs import HOOKS, OnDue
 from fsm_agent.store.sql.postgres_session import (
     LOCKS,
@@ -36,7 +35,7 @@ from fsm_agent.store.sql.postgres_session import (
     encode,
     rests_channel,
 )
-from fsm_agent.store.sql.sql_store import SqlStore, T, Work
+from fsm_agent.store.sql.sql_store import GroupCommit, SqlStore, T, Work
 from fsm_agent.store.sql.statements import Sql
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from fsm_agent.errors import UsageError
-from fsm_agent.store.sql.commits import ChangeNotifier
+from fsm_agent.store.sql.sql_store import ChangeNotifier
 from fsm_agent.validation import safe_repr
 
 if TYPE_CHECKING:

@@ -32,8 +32,7 @@ from fsm_agent.store.errors import StoreClosed, StoreError
 from fsm_agent.store.leases import LeaseLocks
 from fsm_agent.store.sql import statements as runs
 from fsm_agent.store.sql import tables
-from fsm_agent.store.sql.commits import ChangeNotifier, GroupCommit
-from fsm_agent.store.sql.sql_store import SqlStore, T, Work
+from fsm_agent.store.sql.sql_store import ChangeNotifier, GroupCommit, SqlStore, T, Work
 from fsm_agent.store.sql.statements import Sql
 
 PAGE_BYTES = 1024  # a commit writes whole pages, and an entry has about 300 bytes; with 512, each would need a new page

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 import pytest
 
 from fsm_agent.store import StoreError
-from fsm_agent.store.sql.commits import GroupCommit
+from fsm_agent.store.sql.sql_store import GroupCommit
 
 PATIENCE_S = 20.0
 Work = Callable[[], object]
