@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from transitions import EventData, Machine, Transition
+from transitions import EventData, Machine, State, Transition
 from transitions.core import Condition
 
 from fsm_agent._internal.structs import Value
@@ -45,6 +45,14 @@ class Cursor:
         self.guard = ""
 
 
+class _RowState(State):
+    name = ""  # an attribute in place of the library's property, since it is read several times a step
+
+    def __init__(self, name: str, *args: Any, **options: Any) -> None:
+        super().__init__(name, *args, **options)
+        self.name = name
+
+
 class _Guard(Condition):
     def check(self, event_data: EventData) -> bool:
         guard: Any = self.func
@@ -58,6 +66,9 @@ class _RowTransition(Transition):
         """Set the state, skipping the library's search for callbacks, because states here have none."""
         model: Any = event_data.model
         model.state = self.dest
+
+
+_NO_CALLBACKS: Any = ()
 
 
 class RowMachine(Machine):
@@ -74,9 +85,18 @@ class RowMachine(Machine):
         {'off': <Light.OFF: 'off'>, 'on': <Light.ON: 'on'>}
     """
 
+    state_cls = _RowState
     transition_cls = _RowTransition
     members: Mapping[str, StrEnum]
     rows: tuple[Row, ...]
+
+    # Attributes in place of the library's properties, since each is read at every step.
+    has_queue = False
+    prepare_event = before_state_change = after_state_change = finalize_event = _NO_CALLBACKS
+
+    def get_model_state(self, model: Any) -> State:
+        """Return the state of a cursor."""
+        return self.states[model.state]
 
     def callbacks(self, funcs: Iterable[Any], event_data: EventData) -> None:
         """Call the row's action, if it is among the callbacks, and keep its result in the cursor."""
@@ -104,6 +124,10 @@ def machine_of(rows: Iterable[Row], states: type[StrEnum]) -> RowMachine:
         states=[str(state) for state in states],
         initial=None,
         auto_transitions=False,  # no to_Completed() behind the table's back
+        prepare_event=_NO_CALLBACKS,
+        before_state_change=_NO_CALLBACKS,
+        after_state_change=_NO_CALLBACKS,
+        finalize_event=_NO_CALLBACKS,
     )
     machine.members = {str(state): state for state in states}
     machine.rows = tuple(rows)
