@@ -232,7 +232,8 @@ def call_options(
     unknown: Mapping[str, Any] = _NOTHING,
 ) -> dict[str, Any]:
     """Return the options for a call, by name.  Unknown options are refused with a suggestion."""
-    check_known(unknown, task)
+    if unknown:
+        check_known(unknown, task)
     named = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "extra": extra, "by": by}
     return {**named, "run_id": run_id, "system_args": system_args, "keep_system": keep_system, "after": after}
 

@@ -66,6 +66,10 @@ class Runnable(ABC):
         """Return a new process."""
 
     @abstractmethod
+    def _prepare(self, task: Any, options: Mapping[str, Any]) -> Any:
+        """Return a new process, with the options of `prepare` by name."""
+
+    @abstractmethod
     def _prepare_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
         """Return a new process that performs a function for the outer process."""
 
@@ -195,16 +199,16 @@ def result_of(process: Any) -> Any:
 
 def begin(runnable: Runnable, task: Any, options: Mapping[str, Any]) -> Claimed:
     """Return the process for a task, or the task itself if it is a process already, and claim its run."""
-    return claim(runnable, _process_in(runnable, task, options) or runnable.prepare(task, **options))
+    return claim(runnable, _process_in(runnable, task, options) or runnable._prepare(task, options))
 
 
 async def abegin(runnable: Runnable, task: Any, options: Mapping[str, Any]) -> Claimed:
     """The async version of `begin`.  Disk access happens in a thread."""
     process = _process_in(runnable, task, options)
     if process is None and _reads_disk(runnable):
-        process = await asyncio.to_thread(partial(runnable.prepare, task, **options))
+        process = await asyncio.to_thread(runnable._prepare, task, options)
     elif process is None:
-        process = runnable.prepare(task, **options)
+        process = runnable._prepare(task, options)
     return await aclaim_process(runnable, process)
 
 

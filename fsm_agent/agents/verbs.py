@@ -93,12 +93,11 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
             UsageError: If a variable is missing, an option or setting is unknown, or a dialog has nothing to answer.
             Conflict: If the newest turn of the conversation has not ended.
         """
-        return self._prepare(
-            task,
-            call_options(
-                task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
-            ),
+        options = call_options(
+            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
         )
+        call: AgentCall[Any] = self._prepare(task, options)
+        return call
 
     @overload
     def call(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
@@ -363,9 +362,6 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         return AgentRuns(self)
 
     # The methods that `Runnable` needs
-
-    def _prepare(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any]:
-        raise NotImplementedError
 
     def _listener_to(self, process: AgentCall[Any]) -> Sink | None:
         return listener_of(self.hooks, process, self.name) if self.hooks or process.prompt.delegates else None

@@ -263,7 +263,9 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
         Raises:
             CallFailed: If the call failed.
         """
-        output: Out = self.call.result().call.output
+        if self.call.record.state is not State.COMPLETED:
+            self.call.result()  # raises the error
+        output: Out = self.call.output
         return output
 
     @property

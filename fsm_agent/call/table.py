@@ -718,6 +718,8 @@ def _problem(event: TableEvent) -> str:
 def _told(before: CallRecord, after: CallRecord, event: TableEvent) -> str:
     if type(event) is FunctionsRequested:
         return "\n".join([call.error or call.result or "" for call in event.calls if call.is_settled])
+    if not after.branch:
+        return ""
     messages = after.branch[len(before.branch) :]
     told = [message for message in messages if message.role != "assistant"]
     return "\n".join([getattr(part, "text", "") for message in told for part in message.parts])

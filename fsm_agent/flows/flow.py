@@ -106,8 +106,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         Raises:
             FlowError: If the data have the wrong type.
         """
-        options = {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id}
-        return self._kept_in_store(self._unstored(data, options), options)
+        return self._prepare(data, {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id})
 
     def call(
         self,
@@ -282,6 +281,9 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         return run
 
     # The methods that `Runnable` requires
+
+    def _prepare(self, task: Any, options: Mapping[str, Any]) -> FlowRun[D]:
+        return self._kept_in_store(self._unstored(task, options), options)
 
     def _unstored(self, data: Any, options: Mapping[str, Any]) -> FlowRun[D]:
         """Return a run that has not begun and is not in a store."""

@@ -149,6 +149,8 @@ def deps_for(deps: Any, agent: str, extra: Mapping[str, Any], user: str) -> Any:
     """
     if isinstance(deps, Made):
         return deps.value
+    if not callable(deps):  # neither a function nor a class
+        return deps
     check_deps(deps)
     return deps(agent, extra, user) if is_maker(deps) else deps
 
