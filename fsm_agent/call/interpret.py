@@ -487,7 +487,8 @@ class _Screen:
             names = ", ".join(self.prompt.by_name) or "none"
             return call, call.changed(error=f"There is no function {call.name!r}. There are: {names}.")
         problem = used_up(self.record, function) if self.record.tallies else None
-        if problem is None and self._lacks_arguments(call) and function.parameters.get("properties"):
+        is_bare = call is self.cut and call.arguments_json.strip() in ("", "{}")
+        if problem is None and is_bare and function.parameters.get("properties"):
             problem = f"The call of {call.name} was cut off at the token limit, before its arguments."
         if problem is None:
             try:
@@ -509,9 +510,6 @@ class _Screen:
         if self.gate.is_closed(function, call, self.record):
             call = call.changed(needs_approval=True)
         return call, call
-
-    def _lacks_arguments(self, call: FunctionCall) -> bool:
-        return call is self.cut and call.arguments_json.strip() in ("", "{}")
 
     def _is_within(self, function: Function, limit: int) -> bool:
         """Count one more call to the function in this reply, and return whether it is within the function's limit."""

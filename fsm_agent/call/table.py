@@ -549,7 +549,8 @@ def _answered(record: CallRecord, event: FunctionCall, prompt: Prompt) -> tuple[
     if len(record.round) == 1:
         return (event,)
     at = int(event.id.rpartition(".")[2])  # an id is "place.index"
-    return unblocked(record, (*record.round[:at], event, *record.round[at + 1 :]), prompt)
+    calls = (*record.round[:at], event, *record.round[at + 1 :])
+    return unblocked(record, calls, prompt) if prompt.depended_on else calls
 
 
 def _with_once(record: CallRecord, call: FunctionCall, run: OnceRun) -> CallRecord:

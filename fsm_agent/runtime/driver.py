@@ -224,7 +224,7 @@ class Driver(ABC):
                 yield from self._record_first()
                 continue
             elif self.inbox or is_late:
-                events = self._take_next(is_late)
+                events = self._take_late() if is_late else self._take(*self.inbox.popleft())
             elif self.active or self._sleeps:
                 yield from self._idle()
                 continue
@@ -234,13 +234,13 @@ class Driver(ABC):
                 self._unreported += events
             else:
                 yield from events
-        yield from self._come_to_rest()
+        yield from () if recorder is None else self._come_to_rest()
 
-    def _idle(self) -> Generator[None, None, None]:
+    def _idle(self) -> Sequence[None]:
         if self.active:
-            yield None
-        else:
-            self._wake_next()
+            return (None,)
+        self._wake_next()
+        return ()
 
     def _is_to_ask(self, is_late: bool) -> bool:
         """Return whether to write before waiting, because there are new questions or the deadline has passed.
@@ -259,10 +259,11 @@ class Driver(ABC):
         return True
 
     def _come_to_rest(self) -> Generator[Event | None, None, None]:
-        if self.recorder is not None and self.posts_inside is not None:
-            self.posts_inside.refuse()
-            self.recorder.finish(is_stopped=False)
-            yield from self._record_first()
+        assert self.recorder is not None
+        assert self.posts_inside is not None
+        self.posts_inside.refuse()
+        self.recorder.finish(is_stopped=False)
+        yield from self._record_first()
 
     def _catch_up(self) -> Generator[Event | None, None, None]:
         """Take the outcomes that have arrived, then write them together.
@@ -308,7 +309,7 @@ class Driver(ABC):
             return ()
         try:
             with nullcontext() if self.probe is None else self.probe.answering(post.key, outcome):
-                steps = self._advance(post.key, outcome)
+                steps = self.step(post.key, outcome, is_redacted=True)
         except (OutcomeError, IllegalTrigger) as error:
             self.recorder.mark_taken(post, error)
             return ()
@@ -444,9 +445,9 @@ class Driver(ABC):
         if is_wanted and self.process.end_request is None:
             self._start(activity)
 
-    def _take_next(self, is_late: bool) -> Iterable[Event]:
-        """Take the first item from the inbox.  After the deadline, expire instead, unless an outcome has arrived."""
-        if is_late and all(event is not None for _, event, _ in list(self.inbox)):  # a copy: threads append to it
+    def _take_late(self) -> Iterable[Event]:
+        """After the deadline, take the first item from the inbox if an outcome has arrived, or expire."""
+        if all(event is not None for _, event, _ in list(self.inbox)):  # a copy, because threads append to it
             returned = next((one for one in self.active.values() if one.returned_outcome() is not None), None)
             if returned is None:
                 return self._expire()
@@ -485,13 +486,10 @@ class Driver(ABC):
         self._record = None
         return ()
 
-    def step(self, key: str, outcome: Any) -> Sequence[Event]:
+    def step(self, key: str, outcome: Any, *, is_redacted: bool = False) -> Sequence[Event]:
         """Advance the process with an outcome, and return the resulting events if there is a listener."""
-        if self.recorder is not None and self.recorder.redact is not None:
+        if self.recorder is not None and self.recorder.redact is not None and not is_redacted:
             outcome = self.recorder.redact(outcome)
-        return self._advance(key, outcome)
-
-    def _advance(self, key: str, outcome: Any) -> Sequence[Event]:
         process = self.process
         before = process.record
         process.advance(key, outcome)

@@ -192,8 +192,8 @@ class AsyncDriver(Driver):
             self._alone = activity
             return
         create = partial(self._loop.create_task, perform(activity), name=activity.key)
-        activity.handle = self.begin_measured(activity, create)
-        activity.handle.add_done_callback(lambda task: self.put(activity, None, task))
+        activity.handle = create() if self.probe is None else self.begin_measured(activity, create)
+        activity.handle.add_done_callback(partial(self.put, activity, None))
 
     def _may_be_alone(self, activity: Activity) -> bool:
         """Return whether the driver's own task may perform an activity.

@@ -468,8 +468,11 @@ class FunctionActivity(UserCodeActivity):
 
     def _kept(self, ended: Ended) -> Ended:
         """Record a final outcome at once, so that it is kept even if the driver is stopped now."""
-        ended = self._with_usage(ended)
-        if not self._is_waiting and (self.environment.results is None or not isinstance(ended, Returned)):
+        if self.inner is not None:
+            ended = self._with_usage(ended)
+            if self.inner.waits:  # it will be run again
+                return ended
+        if self.environment.results is None or not isinstance(ended, Returned):
             self.ended = ended
         return ended
 
