@@ -11,23 +11,24 @@ import json
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
-from inspect import get_annotations
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_type_hints
 
-from msgspec import to_builtins
+from msgspec import UNSET, Struct, UnsetType, defstruct, to_builtins
+from msgspec.json import schema_components
 
 from fsm_agent._internal.redaction import masked_arguments
 from fsm_agent._internal.structs import field_names
-from fsm_agent.messages import events as events
 from fsm_agent.messages.events import (
     ArgumentsDelta,
     Done,
     Event,
     FunctionCallCompleted,
+    Inside,
     ReplyCompleted,
     Suspended,
     unwrapped,
 )
+from fsm_agent.messages.reply import Usage
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -151,71 +152,54 @@ def _cut(value: Any) -> Any:
 
 
 SCHEMA_VERSION = 1  # rises when a type or field is renamed or removed, not when one is added
-_TEXT, _WHOLE, _NUMBER, _SURE = {"type": "string"}, {"type": "integer"}, {"type": "number"}, {"type": "boolean"}
-_TEXTS = {"type": "array", "items": _TEXT}
-_PAIR = {"type": "array", "items": _WHOLE, "minItems": 2, "maxItems": 2}
-_USAGE = {"$ref": "#/$defs/usage"}
-_OF_ANNOTATION: dict[str, dict[str, Any]] = {
-    "str": _TEXT,
-    "int": _WHOLE,
-    "float": _NUMBER,
-    "bool": _SURE,
-    "Any": {},
-    "str | None": {"type": ["string", "null"]},
-    "float | None": {"type": ["number", "null"]},
-    "tuple[str, ...]": _TEXTS,
-    "tuple[int, int]": _PAIR,
-    "Usage": _USAGE,
-    "Usage | None": {"anyOf": [_USAGE, {"type": "null"}]},
+Fields: TypeAlias = dict[str, Any]  # the types of an object's fields, by name
+_Counts: TypeAlias = dict[str, float | None]  # tokens and their cost, by name
+_PATH: Fields = {"path": str}  # of an event from an inner process
+
+
+def _object(name: str, fields: Fields, optional: Fields, **config: Any) -> type[Struct]:
+    """Return a type for the objects with these fields, for their schema only.  They may also have other fields."""
+    left_out = [(field, kind | UnsetType, UNSET) for field, kind in optional.items()]
+    return defstruct(name, [*fields.items(), *left_out], **config)
+
+
+class RequestedCall(Struct):
+    """A function call in the data of a `ReplyCompleted`."""
+
+    name: str
+    arguments_json: str
+
+
+class AskedQuestion(Struct):
+    """A question in the data of a `Suspended`."""
+
+    key: str
+    kind: str
+    about: Any
+    schema: Any
+
+
+class EndedCall(Struct):
+    """A function call in the data of a result."""
+
+    name: str
+    result: Any
+    error: Any
+
+
+_OWN: dict[type, Fields] = {  # of events whose data are not their fields
+    ArgumentsDelta: {"index": int, "id": str, "arguments_json": str},
+    FunctionCallCompleted: {"index": int, "id": str, "name": str, "arguments_json": str},
+    ReplyCompleted: {"text": str, "function_calls": list[RequestedCall], "finish": str | None, "usage": _Counts},
+    Suspended: {"waits_for": list[str], "wake_at_s": float | None, "questions": list[AskedQuestion]},
 }
-
-
-def _object(properties: dict[str, Any], optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    required = [name for name in properties if name not in optional]
-    return {"type": "object", "properties": properties, "required": required}
-
-
-_CALL = _object({"name": _TEXT, "arguments_json": _TEXT})
-_ASKED = _object({"key": _TEXT, "kind": _TEXT, "about": {}, "schema": {}})
-_ENDED = {
-    "state": _TEXT,
-    "failed": _SURE,
-    "reason": {"type": ["string", "null"]},
-    "detail": {"type": ["string", "null"]},
-    "usage": _USAGE,
-    "states": _TEXTS,
-    "waits_for": _TEXTS,
+_ENDED: Fields = {
+    **{"state": str, "failed": bool, "reason": str | None, "detail": str | None},
+    **{"usage": _Counts, "states": list[str], "waits_for": list[str]},
 }
-_DONE = _object(
-    {
-        **_ENDED,
-        "output": {},
-        "text": {"type": ["string", "null"]},
-        "finish": {"type": ["string", "null"]},
-        "rounds": _WHOLE,
-        "function_calls": {"type": "array", "items": _object({"name": _TEXT, "result": {}, "error": {}})},
-        "data": {},
-    },
-    optional=("output", "text", "finish", "rounds", "function_calls", "data"),  # for calls only, or for flows only
-)
-_OWN: dict[str, dict[str, Any]] = {  # of events whose data are not their fields
-    "arguments_delta": _object({"index": _WHOLE, "id": _TEXT, "arguments_json": _TEXT}),
-    "function_call_completed": _object({"index": _WHOLE, "id": _TEXT, "name": _TEXT, "arguments_json": _TEXT}),
-    "reply_completed": _object(
-        {
-            "text": _TEXT,
-            "function_calls": {"type": "array", "items": _CALL},
-            "finish": {"type": ["string", "null"]},
-            "usage": _USAGE,
-        }
-    ),
-    "suspended": _object(
-        {
-            "waits_for": _TEXTS,
-            "wake_at_s": {"type": ["number", "null"]},
-            "questions": {"type": "array", "items": _ASKED},
-        }
-    ),
+_OF_ONE: Fields = {  # of calls only, or of flows only
+    **{"output": Any, "text": str | None, "finish": str | None, "rounds": int, "function_calls": list[EndedCall]},
+    "data": Any,
 }
 
 
@@ -228,15 +212,14 @@ def event_schema() -> dict[str, Any]:
         >>> "text_delta" in event_schema()["$defs"]
         True
     """
-    kinds = [kind for kind in _kinds() if kind not in (events.Done, events.Inside)]
-    defs = {type_of(kind): _of_kind(kind) for kind in kinds}
-    defs |= {"result": _typed("result", _DONE), "failure": _typed("failure", _DONE)}
-    any_event = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in defs]}
-    any_event["anyOf"].append({"$ref": "#/$defs/cut"})
-    defs["cut"] = _object({"type": _TEXT, "cut": _TEXT, "path": _TEXT}, optional=("path",))
-    defs["usage"] = {"type": "object", "additionalProperties": {"type": ["number", "null"]}}
-    defs["event"] = any_event
-    defs["envelope"] = _object({"run": _TEXT, "path": _TEXT, "steps": _WHOLE, "event": {"$ref": "#/$defs/event"}})
+    kinds = [kind for kind in _kinds() if kind not in (Done, Inside)]
+    told = [_object(type_of(kind), _types(kind), _PATH, tag=type_of(kind), tag_field="type") for kind in kinds]
+    told += [_object(name, _ENDED, _OF_ONE | _PATH, tag=name, tag_field="type") for name in ("result", "failure")]
+    told.append(_object("cut", {"type": str, "cut": str}, _PATH))
+    envelope = _object("envelope", {"run": str, "path": str, "steps": int, "event": Any}, {})
+    (*refs, _), defs = schema_components([*told, envelope], ref_template="#/$defs/{name}")
+    defs["event"] = {"anyOf": [*refs]}
+    defs["envelope"]["properties"]["event"] = {"$ref": "#/$defs/event"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"Events of fsm_agent, version {SCHEMA_VERSION}",
@@ -247,27 +230,22 @@ def event_schema() -> dict[str, Any]:
 
 def result_schema() -> dict[str, Any]:
     """Return the JSON Schema for a result's ``to_dict()``, without references."""
-    usage = {"type": "object", "additionalProperties": {"type": ["number", "null"]}}
-    return {**_DONE, "properties": {**_DONE["properties"], "usage": usage}}
+    _, defs = schema_components([_object("Result", _ENDED, _OF_ONE)], ref_template="{name}")
+    found: dict[str, Any] = defs["Result"]
+    found["properties"]["function_calls"]["items"] = defs["EndedCall"]
+    return found
 
 
 def _kinds() -> list[Any]:
-    found = [kind for each in get_args(events.Event) for kind in (get_args(each) or [each])]
+    found = [kind for each in get_args(Event) for kind in (get_args(each) or [each])]
     return [getattr(kind, "__origin__", kind) for kind in found]
 
 
-def _of_kind(kind: Any) -> dict[str, Any]:
-    name = type_of(kind)
-    if name in _OWN:
-        return _typed(name, _OWN[name])
-    hidden = getattr(kind, "hidden", ())
-    annotations = {field: _OF_ANNOTATION[text] for field, text in get_annotations(kind).items() if field not in hidden}
-    return _typed(name, _object(annotations))
-
-
-def _typed(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    properties = {"type": {"const": name}, **schema["properties"], "path": _TEXT}
-    return {**schema, "properties": properties, "required": ["type", *schema["required"]]}
+def _types(kind: type) -> Fields:
+    if kind in _OWN:
+        return _OWN[kind]
+    hidden, as_written = getattr(kind, "hidden", ()), {Usage: _Counts, Usage | None: _Counts | None}
+    return {name: as_written.get(hint, hint) for name, hint in get_type_hints(kind).items() if name not in hidden}
 
 
 class JsonResult:
