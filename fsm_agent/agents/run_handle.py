@@ -18,7 +18,8 @@ from fsm_agent.call.outcomes import Outcome
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Event, Question
 from fsm_agent.store import checks as answer_checks
-from fsm_agent.store.claiming import STUCK_STATE, ProcessFactory, check_not_stuck, replay_run
+from fsm_agent.store.attempts import STUCK_STATE, check_not_stuck
+from fsm_agent.store.claiming import ProcessFactory, replay_run
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.following import Follower
 from fsm_agent.store.listing import is_settled

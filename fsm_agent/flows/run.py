@@ -85,7 +85,9 @@ class FlowRun(FlowProcess, Generic[D]):
         self._ahead = record  # the record after the current advance, until the step is committed
 
     def __str__(self) -> str:
-        return f"the run {self.record.id!r} of the flow {self.flow.name!r} in {self.record.state}"
+        name = self.record.id or (self.journal.run if self.journal is not None else "")
+        run = f"the run {name!r}" if name else "a run"
+        return f"{run} of the flow {self.flow.name!r} in {self.record.state}"
 
     def __repr__(self) -> str:
         return f"FlowRun({self.flow.name!r}, {self.record.id!r}, {self.state}, {self.data!r})"

@@ -625,7 +625,7 @@ class Driver(ABC):
         try:
             self.keep_results()
             if self.recorder is not None:
-                self.recorder.finish(is_stopped=True)
+                self.recorder.finish(is_stopped=True, raised=raised)
                 while self.recorder.is_behind:
                     self.recorder.write()
         except Exception as error:

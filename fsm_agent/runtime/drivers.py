@@ -63,7 +63,7 @@ class AsyncDriver(Driver):
                 if self.active:
                     self.keep_results()
                 if self.recorder is not None:
-                    await self._give_back(self.recorder)
+                    await self._give_back(self.recorder, raised)
             except Exception as error:
                 self.add_cleanup_error(raised, error)
         finally:
@@ -77,8 +77,8 @@ class AsyncDriver(Driver):
         finally:
             self.release(raised)
 
-    async def _give_back(self, recorder: Recorder) -> None:
-        recorder.finish(is_stopped=True)
+    async def _give_back(self, recorder: Recorder, raised: object) -> None:
+        recorder.finish(is_stopped=True, raised=raised)
         while recorder.is_behind:
             await self._write(recorder)
 

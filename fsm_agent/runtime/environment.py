@@ -109,11 +109,12 @@ class Recorder(Protocol):
     def report_later(self, key: str, future: Any) -> None:
         """Post a function's outcome once its future is done, even though the run has been lost."""
 
-    def finish(self, *, is_stopped: bool) -> None:
+    def finish(self, *, is_stopped: bool, raised: object = None) -> None:
         """Release the run with the next write, unless it has already been released.
 
         Args:
             is_stopped: True if the driver was stopped.  The run is then due at once.
+            raised: The exception that ended the drive.
         """
 
     def write(self) -> None:

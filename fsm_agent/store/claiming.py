@@ -23,7 +23,7 @@ from itertools import count
 from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from fsm_agent._internal.redaction import mask_keys
-from fsm_agent._internal.structs import Value, from_json, to_json
+from fsm_agent._internal.structs import from_json, to_json
 from fsm_agent._internal.system import at_fork
 from fsm_agent.call.header import earlier_messages, request_differences
 from fsm_agent.call.journal import Chain, Header, Journal, KeyMissing, PastJournal, header_of, with_traceparent
@@ -37,27 +37,18 @@ from fsm_agent.messages.message import Message
 from fsm_agent.runtime import probes
 from fsm_agent.runtime.environment import Clock, SystemClock, lasting, random_id
 from fsm_agent.store import checks
+from fsm_agent.store.attempts import MAX_TRIES, STUCK_STATE, Stuck, after_attempt, as_stuck
 from fsm_agent.store.errors import RunExists, StoreError
 from fsm_agent.store.journals import Journals, title_of
 from fsm_agent.store.listing import STUCK
 from fsm_agent.store.recorder import Posted, StoreRecorder, is_end_request
-from fsm_agent.store.store import FIRST_FENCE, Head, Lease, Loaded, Run, Signal, Start, Suspension
+from fsm_agent.store.store import FIRST_FENCE, Head, Lease, Loaded, Signal, Start, Suspension
 from fsm_agent.store.turns import head_before, messages_before
 
-MAX_TRIES = 5  # after this many claims in a row without a new entry, the run is stuck
-MAX_PROBLEM_CHARS = 2000  # longest exception text in the question about a stuck run
-STUCK_STATE = "Stuck"  # the state of a stuck run
 BEHIND_S = 1.0  # a clock that lags the store's by less than this counts as correct
 _holders = count(1)
 
 OnChange: TypeAlias = Literal["report", "rest", "stop"]
-
-
-class Stuck(Value, frozen=True):
-    """What the question about a stuck run says."""
-
-    problem: str
-    fingerprint: str = ""  # of the code that could not drive the run; empty if unknown
 
 
 class ProcessFactory(NamedTuple):
@@ -291,7 +282,7 @@ class Claims:
             if on_change == "stop" and is_of_code(error):
                 self.give_back(lease, loaded, counts=False)
             else:
-                self._fail(lease, loaded, error, answers, factory)
+                self._fail(lease, loaded, error, answers, factory, is_worker=on_change is not None)
             raise
         others = [signal for signal in loaded.signals if signal.key != STUCK]
         cancellations = [found for signal in answers if (found := _read_cancellation(signal)) is not None]
@@ -302,13 +293,22 @@ class Claims:
         return process, recorder
 
     def _fail(
-        self, lease: Lease, loaded: Loaded, error: BaseException, answers: list[Signal], factory: ProcessFactory
+        self,
+        lease: Lease,
+        loaded: Loaded,
+        error: BaseException,
+        answers: list[Signal],
+        factory: ProcessFactory,
+        is_worker: bool,
     ) -> None:
         is_cancelled = any(map(_read_cancellation, answers))
         if not is_cancelled and not is_of_code(error) and lease.tries <= MAX_TRIES:
             # The fault may lie with this caller alone: a missing key, a Ctrl-C, a bug in its `make`.  Another driver
             # may succeed, so the run is not stuck yet.
-            self.give_back(lease, loaded)
+            if is_worker and isinstance(error, Exception):
+                self.put_off(lease, error, self.fingerprint(loaded.header, factory))
+            else:
+                self.give_back(lease, loaded)
         else:
             stuck = Stuck(mask_keys(str(error)), self.fingerprint(loaded.header, factory))
             self._give_up(lease, loaded.run.waits, stuck, answers)
@@ -341,13 +341,16 @@ class Claims:
             rest = Suspension(state=run.state, is_ended=True, is_failed=run.is_failed)
         self.store.append(lease, lease.n, (), rest)
 
-    def give_up(self, lease: Lease, loaded: Loaded, error: Exception, factory: ProcessFactory) -> None:
-        """Release a run after too many drivers have failed, with a question that quotes the last error."""
-        problem = (
-            f"{lease.tries} drivers in a row have claimed it without adding an entry; the last raised {typed(error)}"
-        )
-        stuck = Stuck(problem, self.fingerprint(loaded.header, factory))
-        self._give_up(lease.changed(n=loaded.run.n), loaded.run.waits, stuck, [])
+    def put_off(self, lease: Lease, error: Exception, fingerprint: str | None) -> None:
+        """Release a run that could not be driven, to be tried again later; see `after_attempt`."""
+        loaded = self.store.load(lease.run, after=lease.n)
+        run = loaded.run
+        if run.is_ended:
+            self.give_back(lease.changed(n=run.n), loaded)
+            return
+        rest = Suspension(state=run.state, questions=run.waits)
+        rest = after_attempt(rest, lease, run.n, error, fingerprint, bool(loaded.signals))
+        self.store.append(lease.changed(n=run.n), run.n, (), rest)
 
     def _give_up(self, lease: Lease, waits: Sequence[Question], stuck: Stuck, answers: list[Signal]) -> None:
         """Release a run that cannot be driven, with a question about it, or end it if the answer was to cancel it.
@@ -355,12 +358,11 @@ class Claims:
         Other signals stay in the store and do not make the run due.
         """
         took = [signal.id for signal in answers]
-        is_ended = any(map(_read_cancellation, answers))
-        question = Question(STUCK, STUCK, to_json(stuck), ("run_again", "cancelled"))
-        asked = () if is_ended else (question, *[own for own in waits if own.key != STUCK])
         if took:  # in a separate append, since a question with an unread answer cannot be asked again
             self.store.append(lease, lease.n, (), None, took=took)
-        rest = Suspension(state=STUCK_STATE, is_ended=is_ended, is_failed=is_ended, questions=asked, wakes_on=STUCK)
+        rest = as_stuck(stuck, tuple(waits))
+        if any(map(_read_cancellation, answers)):
+            rest = Suspension(state=STUCK_STATE, is_ended=True, is_failed=True)
         self.store.append(lease, lease.n, (), rest)
 
     def fingerprint(self, header: str, factory: ProcessFactory) -> str:
@@ -512,26 +514,6 @@ def is_of_code(error: BaseException) -> bool:
     return isinstance(error, JournalError | ReplayError) and not isinstance(error, KeyMissing)
 
 
-def stuck_in(run: Run) -> Stuck | None:
-    """Return why a run is stuck, or None if it is not."""
-    for question in run.waits:
-        if question.key == STUCK:
-            with suppress(ValueError):
-                stuck: Stuck = from_json(question.about, Stuck)
-                return stuck
-    return None
-
-
-def check_not_stuck(run: Run) -> None:
-    """Refuse to wait for a run that is stuck.
-
-    Raises:
-        ReplayError: If the run is stuck.
-    """
-    if (stuck := stuck_in(run)) is not None:
-        raise ReplayError(f"the run {run.id!r} is stuck until its question 'stuck' is answered: {stuck.problem}")
-
-
 def is_told_to_end(loaded: Loaded) -> bool:
     """Return whether a run's unread signals cancel or stop it, so that its next driver only ends it."""
     return any(
@@ -557,9 +539,3 @@ def _find_lost_approval(process: Process, signals: Sequence[Signal]) -> str | No
             posted = from_json(signal.body, Posted)
             found = found or loses(process, posted.key, process.decode(posted.key, bytes(posted.outcome)))
     return found
-
-
-def typed(error: BaseException) -> str:
-    """Return an exception's type and message, without API keys, as text that every store can hold."""
-    text = mask_keys(f"{type(error).__name__}: {error}")[:MAX_PROBLEM_CHARS]
-    return text.encode("ascii", "backslashreplace").decode().replace("\0", "\\x00")

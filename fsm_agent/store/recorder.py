@@ -34,6 +34,7 @@ from fsm_agent.runtime.environment import PostedOutcome
 from fsm_agent.runtime.portal import ThreadTask
 from fsm_agent.runtime.run_function import is_in_doubt
 from fsm_agent.store import checks
+from fsm_agent.store.attempts import after_attempt
 from fsm_agent.store.errors import LeaseLost, StoreError
 from fsm_agent.store.leases import RENEWER
 from fsm_agent.store.store import Lease, Signal, Store, Suspension
@@ -138,6 +139,7 @@ class StoreRecorder:
         self.lease_s = lease_s
         self.patience_s = patience_s
         self.rests_for_people = False
+        self.puts_off = False  # a drive that raised is repeated later, not at once; see `after_attempt`
         self.is_asked_outside = False  # if the run is in doubt, the run that began it asks its questions
         self.is_instant = store.is_volatile
         self.is_lasting = checks.keeps_real_time(store)
@@ -168,8 +170,10 @@ class StoreRecorder:
         self._creating = threading.Lock()
         self._is_urgent = create is not None  # the next write cannot wait for more entries
         self._is_stopped: bool | None = None  # None while the driver drives the run
+        self._failed_with: Exception | None = None  # what ended the drive
         self._is_back = False  # the run was released
         self._late: set[str] = set()  # keys of functions whose outcomes will be posted when they return
+        self._has_kept = False  # an outcome was posted for the next driver
         self._is_reported = False  # the driver was told that the run is lost
         self._to_ask: Sequence[Question] | None = None  # questions to ask after the next write
         self._inside = runs_inside(waits)  # the runs that rest while this run asks their questions
@@ -212,8 +216,9 @@ class StoreRecorder:
             if entry.key in driver.begun and entry.key not in self._late:
                 self._send_late(entry.key, entry.outcome)
 
-    def finish(self, *, is_stopped: bool) -> None:
+    def finish(self, *, is_stopped: bool, raised: object = None) -> None:
         if self._is_stopped is None:
+            self._failed_with = raised if self.puts_off and isinstance(raised, Exception) else None
             self._is_stopped = is_stopped
             self._update_urgency()
 
@@ -367,11 +372,18 @@ class StoreRecorder:
             suspension = self._by_the_clock_of_the_store(suspension_of(self._process, is_stopped=self._is_stopped))
             if self.is_asked_outside and suspension.due_s != 0.0 and is_in_doubt(self._process):
                 suspension = suspension.changed(questions=())
+            if self._failed_with is not None and not suspension.is_ended:
+                suspension = self._put_off(suspension, self._failed_with)
             is_over = suspension.is_ended and self.store.is_volatile and self._journal.earlier is None
             # The next turn of a conversation reads the snapshot of the run before; a retry reads that of a failed run.
             if self._chain.n and not (is_over and not suspension.is_failed):
                 snapshot = self._pack_snapshot(self._before() if suspension.is_failed else None)
         return _Batch(self._n, lines, chain.digest, suspension, tuple(self._took), snapshot)
+
+    def _put_off(self, suspension: Suspension, error: Exception) -> Suspension:
+        has_signals = bool(self._seen - self._written - {*self._took}) or self._has_kept
+        fingerprint = self._process.fingerprint
+        return after_attempt(suspension, self.lease, self._chain.n, error, fingerprint, has_signals)
 
     def _by_the_clock_of_the_store(self, suspension: Suspension) -> Suspension:
         """Return a suspension with which the store waits as long as this driver would.
@@ -491,6 +503,7 @@ class StoreRecorder:
         if self.redact is not None:
             outcome = self.redact(outcome)
         driver = None if self._driver is None else self._driver()
+        self._has_kept = True
         has_begun = driver is not None and key in driver.begun  # a function that must not run twice
         self._signal(with_prefix(key, Reconcile.prefix) if has_begun else key, self._process.encode(key, outcome))
 

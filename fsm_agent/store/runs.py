@@ -27,8 +27,9 @@ from fsm_agent.call.outcomes import Cancelled, Injected, Outcome, RunAgain, Stop
 from fsm_agent.call.process import INBOX, prefix_of
 from fsm_agent.errors import JournalError, OutcomeError, UsageError
 from fsm_agent.store import checks
+from fsm_agent.store.attempts import STUCK_STATE
 from fsm_agent.store.checks import check_answers, check_one_answer
-from fsm_agent.store.claiming import STUCK_STATE, Claims, ProcessFactory, replay_run
+from fsm_agent.store.claiming import Claims, ProcessFactory, replay_run
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.forking import fork, past_of
 from fsm_agent.store.journals import Journals

@@ -27,7 +27,7 @@ from fsm_agent.functions.context import LATER, GivenDeps, check_deps
 from fsm_agent.messages.events import Done, Event
 from fsm_agent.messages.message import Message
 from fsm_agent.runtime.log import LOG
-from fsm_agent.store.claiming import check_not_stuck
+from fsm_agent.store.attempts import check_not_stuck
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.following import Follower
 from fsm_agent.store.listing import each_listed, is_settled
@@ -341,7 +341,7 @@ class RunFollower:
         try:
             process, recorder = await aclaim_run(self.runnable, run, self._options)
             if recorder is not None:
-                recorder.rests_for_people = True
+                recorder.rests_for_people = recorder.puts_off = True
                 told.begin(recorder.lease.n)
                 await adrive_claimed(self.runnable, (process, recorder), told.take)
         except (RunBusy, LeaseLost, RunUnknown):

@@ -30,29 +30,27 @@ from fsm_agent.runtime import portal
 from fsm_agent.runtime.driver import Driver
 from fsm_agent.runtime.drivers import AsyncDriver, SyncDriver, last_event
 from fsm_agent.runtime.portal import Aborted, ThreadTask
-from fsm_agent.store.checks import UNTIL_DUE, fingerprint_in
+from fsm_agent.store.attempts import stuck_in
+from fsm_agent.store.checks import fingerprint_in
 from fsm_agent.store.claiming import (
-    MAX_TRIES,
     Claimed,
     OnChange,
     ProcessFactory,
     aclaim,
     give_back,
     is_of_code,
-    stuck_in,
 )
 from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
 from fsm_agent.store.listing import STUCK, each_listed
 from fsm_agent.store.recorder import StoreRecorder
 from fsm_agent.store.runs import Runs, opened
-from fsm_agent.store.store import Lease, Run, Store, Suspension
+from fsm_agent.store.store import Lease, Run, Store
 from fsm_agent.validation import require
 from fsm_agent.workers.health import Heartbeat, RunsCollector, WorkerHealth
 from fsm_agent.workers.pool import LEAVE_S, WorkerPool
 
 IDLE_S = 1.0  # how often a thread that waits for work checks whether the worker was stopped
 PATIENCE_S = 5.0  # a run waits for short backoffs and rests during longer ones
-RETRY_S = 4.0  # time until a run that could not be driven is tried again
 TASKS = 100  # runs that are driven at a time under asyncio
 STORE_PATIENCE_S = 300.0  # how long a store may fail, for example while its server restarts
 PRUNE_S = 3600.0  # how often old runs are deleted
@@ -379,31 +377,6 @@ class Worker:
             return None
         return self.runs.claims.fingerprint(header, factory) not in ("", fingerprint)
 
-    def _give_back(self, lease: Lease, error: Exception, is_in_vain: bool) -> None:
-        """Release a run that could not be driven, to be tried again later.  The run's questions stay open.
-
-        If one driver after another fails without adding an entry, for example because the store refuses the run's
-        entries, the run asks a person.
-
-        Signals that are already there do not make the run due, because it would then be due at once and soon be stuck.
-        """
-        loaded = self.runs.store.load(lease.run, after=lease.n)
-        lease = lease.changed(n=loaded.run.n, tries=lease.tries if loaded.run.n == lease.n else 0)
-        if loaded.run.is_ended:
-            self.runs.claims.give_back(lease, loaded)
-            return
-        if is_in_vain and lease.tries >= MAX_TRIES:
-            factory = self._factory(self._agents[lease.agent], header_of(loaded.header))
-            self.runs.claims.give_up(lease, loaded, error, factory)
-            return
-        due_s = min(time.time(), lease.since_s) + RETRY_S  # a clock that is ahead must not keep the run from others
-        wakes_on = UNTIL_DUE if loaded.signals else None
-        waits = loaded.run.waits
-        rest = Suspension(
-            state=loaded.run.state, due_s=due_s, questions=waits, wakes_on=wakes_on, is_in_vain=is_in_vain
-        )
-        self.runs.store.append(lease, lease.n, (), rest)
-
     def _take(self, lease: Lease | None) -> Claimed | None:
         if lease is None:
             return None
@@ -413,15 +386,17 @@ class Worker:
             if self.on_change == "stop" and is_of_code(error):
                 self._failure = error
                 self.stop()
-            self._give_up(lease, error, is_in_vain=False)
+            self._give_up(lease, error)
             return None, None
 
     def _prepare(self, lease: Lease) -> Claimed:
         header = header_of(self.runs.store.load(lease.run, after=lease.n).header)
         factory = self._factory(self._agents[lease.agent], header)
         process, recorder = self.runs.claims.load_claimed(lease, factory, self.on_change)
-        if recorder is not None and (recorder.patience_s is None or recorder.patience_s > self.patience_s):
-            recorder.patience_s = self.patience_s
+        if recorder is not None:
+            recorder.puts_off = True
+            if recorder.patience_s is None or recorder.patience_s > self.patience_s:
+                recorder.patience_s = self.patience_s
         return process, recorder
 
     def _drive(self, claimed: Claimed) -> None:
@@ -443,7 +418,7 @@ class Worker:
         except Aborted:
             _log.info("run %s was interrupted and given back", recorder.run)
         except Exception as error:
-            self._give_up(recorder.lease, error)
+            self._give_up(recorder.lease, error, process.fingerprint)
 
     async def _drive_in_thread(self, claimed: Claimed) -> None:
         """Drive a run in its own thread, because a user's plain code may need to run outside an event loop.
@@ -481,7 +456,7 @@ class Worker:
             if tell is not None:
                 tell(last_event(process))
         except Exception as error:
-            await asyncio.to_thread(self._give_up, recorder.lease, error)
+            await asyncio.to_thread(self._give_up, recorder.lease, error, process.fingerprint)
 
     @contextmanager
     def _noted(self, driver: Driver, recorder: StoreRecorder) -> Iterator[None]:
@@ -500,17 +475,17 @@ class Worker:
         self.heartbeat.count("steps", self._driving[driver].lease.agent)
         return self.is_stopping and not driver.active and bool(driver.process.effects)
 
-    def _give_up(self, lease: Lease, error: Exception, is_in_vain: bool = True) -> None:
+    def _give_up(self, lease: Lease, error: Exception, fingerprint: str | None = None) -> None:
         """Log why a run could not be driven, and release the run.
 
-        ``is_in_vain`` says whether the run was driven and failed.  After enough such failures, the run is stuck.
+        ``fingerprint`` is that of the code that drove it, or None if the run was not driven.
         """
         is_lost = isinstance(error, LeaseLost | RunUnknown)
         self.heartbeat.count("lost_leases" if is_lost else "failed_drives", lease.agent)
         if is_lost:
             _log.info("run %s was taken or deleted by another process: %s", lease.run, error)
             return
-        if is_in_vain or not is_of_code(error):
+        if fingerprint is not None or not is_of_code(error):
             _log.warning(
                 "run %s of agent %r raised an exception and is given back", lease.run, lease.agent, exc_info=error
             )
@@ -521,7 +496,7 @@ class Worker:
                 *(lease.run, lease.agent, " ".join(str(error).split()), stuck),
             )
         with suppress(LeaseLost, RunUnknown):  # it was released already
-            self._give_back(lease, error, is_in_vain)
+            self.runs.claims.put_off(lease, error, fingerprint)
 
     def _factory(self, agent: Runnable, header: Header) -> ProcessFactory:
         deps = deps_for(self._deps, agent.name, header.extra, header.by)

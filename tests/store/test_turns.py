@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.kept_runs import LastingStore
+from support.workers import drive_until_stuck
 
 from fsm_agent import (
     Agent,
@@ -394,8 +395,7 @@ class TestEnds:
         agent = agent_of(store, "one")
         conversation = agent.conversation("c")
         stuck = conversation.runs.submit(Prompt("How many {{ things }}?", path="shop/count")(things="kettles"))
-        Worker([agent], store).run(once=True)
-        assert stuck.state == "Stuck"
+        drive_until_stuck(Worker([agent], store), stuck.run_id)
         agent.runs.all.cancel(stuck.run_id)
         assert conversation.call("1").output == "one"
 

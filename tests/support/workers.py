@@ -56,6 +56,12 @@ def run(worker, mode, **options) -> int:
     return asyncio.run(worker.arun(**mode, **options)) if "tasks" in mode else worker.run(**mode, **options)
 
 
+def drive_until_stuck(worker, run_id) -> None:
+    """Have a worker drive a run at once, not later and later, until a person is asked."""
+    while worker.runs.store.get(run_id).state != "Stuck":
+        assert worker.drive(run_id)
+
+
 def create(store, agent: Agent, *names: str, **options) -> None:
     """Begin runs that have not been driven."""
     kept = replace(agent, store=store)

@@ -163,6 +163,7 @@ def left_before_its_function(store) -> None:
 
     create(store, shop.shop(), "one")
     Worker([shop.shop(hooks=[Dies()])], store).advance()
+    Runs(store).requeue("one")
     assert rows(store)["one"].n == 2
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import threading
 
 import pytest
 from support import shop_agent as shop
-from support.workers import Away, create, modes, rows, run, wait_until, working
+from support.workers import Away, create, drive_until_stuck, modes, rows, run, wait_until, working
 
 from fsm_agent import Agent, CallSuspended, Prompt, UsageError, function
 from fsm_agent.call import Approved
+from fsm_agent.flows import Flow, ask, end
 from fsm_agent.store import MemoryStore, RunBusy, Runs, RunUnknown, StoreClosed
-from fsm_agent.testing import Script, function_call
+from fsm_agent.testing import FakeClock, Script, function_call
 from fsm_agent.workers import Worker
 
 
@@ -92,7 +94,7 @@ class TestAdvancing:
         prompt = Prompt("How many {{ things }}?", path="shop/count", output=int)
         agent = Agent(Script("7"), name="counter")
         create(store, agent, "one", task=prompt(things="kettles"))
-        Worker([agent], store).run(once=True)
+        drive_until_stuck(Worker([agent], store), "one")
         (question,) = rows(store)["one"].waits
         assert "'shop/count'" in question.about
         assert "Worker(prompts=" in question.about
@@ -193,6 +195,16 @@ class TestByName:
         assert rows(store)["one"].state == "ToolInterrupt"
 
 
+def named(name, function):
+    """Return a function with a name, for a state."""
+
+    def made(text: str) -> str:
+        return function(text)
+
+    made.__name__ = made.__qualname__ = name
+    return made
+
+
 class TestFailing:
     @modes
     def test_a_run_that_raises_is_logged_and_given_back_and_the_others_go_on(self, store, caplog, mode):
@@ -212,6 +224,36 @@ class TestFailing:
         assert record.levelno == logging.WARNING
         assert "broken hook" in caplog.text
         assert "Traceback" in caplog.text
+
+    @modes
+    @pytest.mark.parametrize("raises", ["the task of a state", "an action", "a stop condition"])
+    def test_what_raises_is_tried_later_and_later_until_the_run_is_stuck_and_names_it(self, mode, raises):
+        clock, calls = FakeClock(), []
+        store = MemoryStore(clock.now)
+
+        def wrong(*given: object) -> str:
+            calls.append(clock.now())
+            raise LookupError("no such letter")
+
+        if raises == "a stop condition":
+            of = Agent(Script(*["hi"] * 9), name="clerk", stop_when=wrong, store=store)
+        else:
+            task, action = (wrong, None) if raises == "the task of a state" else (lambda text: text, wrong)
+            writing = ask(Agent(Script(*["hi"] * 9), name="writer"))(named("writing", task))
+            of = Flow("letters", str, start=writing, rows=[writing.done(end("over"), do=action)], store=store)
+        of.runs.submit("Dear Ada", run_id="one")
+        worker = Worker([of], store)
+        while not store.get("one").waits:
+            assert run(worker, mode, once=True) == 1
+            assert run(worker, mode, once=True) == 0, "it is not due at once"
+            clock.advance(max(0.0, (store.get("one").due_s or 0.0) - clock.now()))
+        delays = [after - before for before, after in itertools.pairwise(calls)]
+        assert len(delays) >= 4
+        assert sorted(delays) == delays
+        assert delays[-1] > 2 * delays[0] > 0.0
+        problem = json.loads(store.get("one").waits[0].about)["problem"]
+        assert "LookupError" in problem
+        assert ("'one'" in problem) == (of.name == "letters"), "a flow says which step has raised"
 
     def test_open_questions_survive_that(self, store):
         agent = shop.shop(store=store)
@@ -244,7 +286,7 @@ class TestFailing:
     def test_code_that_decides_otherwise_becomes_a_question(self, store, caplog):
         agent = shop.shop()
         create(store, agent, "one", task=shop.COUNT(things="kettles"))
-        assert Worker([agent], store).run(once=True) == 6  # without the prompt; then a person is asked
+        drive_until_stuck(Worker([agent], store), "one")  # without the prompt
         (question,) = rows(store)["one"].waits
         assert question.key == "stuck"
         assert "shop/count" in question.about
