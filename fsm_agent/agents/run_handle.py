@@ -15,13 +15,14 @@ from typing_extensions import TypeVar
 from fsm_agent._internal.structs import is_amount, to_json
 from fsm_agent.agents.runnable import Runnable, result_of
 from fsm_agent.call.outcomes import Outcome
-from fsm_agent.errors import UsageError
+from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.messages.events import Event, Question
 from fsm_agent.store import checks as answer_checks
 from fsm_agent.store.attempts import STUCK_STATE, check_not_stuck
 from fsm_agent.store.claiming import ProcessFactory, replay_run
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.following import Follower
+from fsm_agent.store.history import read
 from fsm_agent.store.listing import is_settled
 from fsm_agent.store.store import MAX_TIME_S, Loaded, Run, Start
 from fsm_agent.validation import invalid, require
@@ -61,15 +62,17 @@ class RunHandle(Generic[Result]):
     def state(self) -> str:
         """The state after the last journal entry, or ``"Stuck"`` if the current code cannot drive the run.
 
+        It is read from the journal as it was written, so neither the code nor the prompt of the run is needed.
+
         Raises:
             RunUnknown: If the run no longer exists.
-            JournalError: If the journal is damaged or forged, or belongs to another run.
-            ReplayError: If the code has changed since the run last rested, and now takes different steps.
+            JournalError: If the journal is damaged or forged.
         """
-        loaded = self._load()
-        if loaded.run.state == STUCK_STATE and loaded.run.holder is None:
-            return STUCK_STATE
-        return str(replay_run(self._runs.journals, loaded, self._definition).record.state)
+        history = read(self._runs, self.run_id)
+        if not history.is_sound:
+            raise JournalError(f"the journal of the run {self.run_id!r} is damaged: {history.verdict}")
+        is_stuck = history.run.state == STUCK_STATE and history.run.holder is None
+        return STUCK_STATE if is_stuck else history.process.state
 
     @property
     def questions(self) -> tuple[Question, ...]:

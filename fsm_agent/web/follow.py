@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
@@ -21,13 +21,16 @@ from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.agents.run_handle import post_answers
 from fsm_agent.agents.runnable import Runnable, adrive_claimed
 from fsm_agent.agents.runs import aclaim_run
+from fsm_agent.call.header import seed_of
 from fsm_agent.call.journal import header_of
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import LATER, GivenDeps, check_deps
 from fsm_agent.messages.events import Done, Event
 from fsm_agent.messages.message import Message
+from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.log import LOG
 from fsm_agent.store.attempts import check_not_stuck
+from fsm_agent.store.claiming import ProcessFactory
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.following import Follower
 from fsm_agent.store.listing import each_listed, is_settled
@@ -61,6 +64,7 @@ class RunFollower:
         deps: The ``deps`` in the `Context` that functions get: a value for all runs, or a function that makes one for
             each run, given the agent's name, the run's ``extra`` and the user.  With ``drives=False``, the worker's
             deps are used.
+        prompts: Prompts that were passed with tasks, which are found by their paths, as for `Worker`.
         options: Further options for `AgentRuns.resume`, for each run.
 
     Attributes:
@@ -89,6 +93,7 @@ class RunFollower:
         drives: bool = True,
         service: str = "live",
         deps: GivenDeps[Any] = None,
+        prompts: Iterable[Prompt[Any]] = (),
         **options: Any,
     ) -> None:
         require("service", service, isinstance(service, str) and bool(service), "a name such as 'live'")
@@ -100,7 +105,8 @@ class RunFollower:
             self.runnable._check_deps(deps)
         else:
             check_deps(deps)
-        self._definition = self.runnable._definition({**options, "deps": LATER})  # for reading runs
+        self.runnable._definition({**options, "deps": LATER})  # refuses unknown options
+        self._prompts = {prompt.path: prompt for prompt in prompts}
         self._options, self._drives, self._service = {**options, "deps": deps}, drives, service
         self._driven: dict[str, EventLog] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -166,7 +172,8 @@ class RunFollower:
         steps = sum([is_step(event) for event in await asyncio.to_thread(read_new_events, past)])
         if past.problem is not None:
             raise past.problem
-        await asyncio.to_thread(post_answers, self.runnable, run, answers, by, self._definition)
+        definition = await asyncio.to_thread(self._definition_of, run)
+        await asyncio.to_thread(post_answers, self.runnable, run, answers, by, definition)
         self._start(run)
         return steps
 
@@ -274,7 +281,20 @@ class RunFollower:
     # Followers
 
     async def _past(self, run: str) -> Follower:
-        return await asyncio.to_thread(Follower, self.runs, run, self._definition)
+        definition = await asyncio.to_thread(self._definition_of, run)
+        return await asyncio.to_thread(Follower, self.runs, run, definition)
+
+    def _options_of(self, run: str) -> dict[str, Any]:
+        """Return the options for a run, with the prompt that it began with if it is among ``prompts``."""
+        if not (self._prompts and self.has_conversations):  # flows have no prompts
+            return self._options
+        path = seed_of(header_of(self.runs.store.load(run, after=None).header)).prompt
+        return {**self._options, "prompt": self._prompts.get(path, self._options.get("prompt"))}
+
+    def _definition_of(self, run: str) -> ProcessFactory:
+        """Return the definition for reading a run."""
+        definition: ProcessFactory = self.runnable._definition({**self._options_of(run), "deps": LATER})
+        return definition
 
     async def _hear(self, place: _Cursor, told: EventLog) -> AsyncGenerator[Item]:
         """Yield the events from before the driver claimed the run, then the driver's events."""
@@ -339,7 +359,8 @@ class RunFollower:
 
     async def _drive(self, run: str, told: EventLog) -> None:
         try:
-            process, recorder = await aclaim_run(self.runnable, run, self._options)
+            options = await asyncio.to_thread(self._options_of, run)
+            process, recorder = await aclaim_run(self.runnable, run, options)
             if recorder is not None:
                 recorder.rests_for_people = recorder.puts_off = True
                 told.begin(recorder.lease.n)
@@ -375,12 +396,12 @@ class RunFollower:
                 for run in await asyncio.to_thread(self._left_behind):
                     self._start(run)
             except Exception as error:  # the store may be available again at the next search
-                LOG.warning("the runs of %r cannot be listed: %s", self._definition.agent, error)
+                LOG.warning("the runs of %r cannot be listed: %s", self.runnable.name, error)
             await asyncio.sleep(SWEEP_S)
 
     def _left_behind(self) -> list[str]:
         """Return this service's runs that are due and have no holder."""
-        which: RunFilter = {"agent": self._definition.agent, "service": self._service, "ended": False}
+        which: RunFilter = {"agent": self.runnable.name, "service": self._service, "ended": False}
         which["due_before"] = time.time()
         due = each_listed(self.runs.store, at_a_time=TAKEN_UP, **which)
         left = (row.id for row in due if self._is_left(row) and row.id not in self._driven)

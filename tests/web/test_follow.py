@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from served import Letter, desk, letters, refund, sums, weather
 
-from fsm_agent import Agent, Approved, Context, MemoryStore, SqliteStore, UsageError, Worker, function
+from fsm_agent import Agent, Approved, Context, MemoryStore, Prompt, SqliteStore, UsageError, Worker, function
 from fsm_agent.call import Returned
 from fsm_agent.errors import ReplayError
 from fsm_agent.flows import Flow, FlowSuspended, end, execute, pause, wait
@@ -169,6 +169,24 @@ def test_a_listener_may_read_what_its_driver_has_just_written() -> None:
 
     found, again = asyncio.run(main())
     assert lasting(found) == lasting(again)
+
+
+def test_a_run_begun_with_a_prompt_is_driven_and_followed_with_it_and_others_without(store: Any) -> None:
+    count = Prompt("How many {{ things }}?", path="shop/count", output=int)
+
+    async def main() -> None:
+        agent = Agent(Script("7", "Hi."), name="desk", store=store)
+        other = RunFollower(agent, drives=False, prompts=[count])
+        async with RunFollower(agent, prompts=[count]) as live, other:
+            counted = await live.begin(count(things="kettles"))
+            done = [(await heard(each, counted))[-1][1] for each in (live, other)]
+            assert [event.result.output for event in done if isinstance(event, Done)] == [7, 7]
+            said = (await heard(live, await live.begin("Hello")))[-1][1]
+            assert isinstance(said, Done)
+            assert said.result.output == "Hi."
+            assert (agent.runs.get(counted).state, agent.runs.get(counted).questions) == ("Completed", ())
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("task", TASKS)
