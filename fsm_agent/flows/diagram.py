@@ -29,14 +29,7 @@ from fsm_agent.diagrams.drawing import Diagram, Edge, Node, Tone
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.process import FlowProcess
 from fsm_agent.flows.run import FlowRun
-from fsm_agent.flows.states import (
-    FIRST_TIME,
-    End,
-    LiveState,
-    State,
-    SubflowState,
-    WaitState,
-)
+from fsm_agent.flows.states import FIRST_TIME, End, LiveState, State, SubflowState, WaitState
 from fsm_agent.flows.table import TableEntry
 from fsm_agent.messages.events import Stepped
 from fsm_agent.validation import require
@@ -56,12 +49,7 @@ class _Drawing:
         return Diagram(title=title, nodes=tuple(self.nodes), edges=tuple(self.edges), caption=tuple(caption))
 
 
-def flow_diagram(
-    flow: Flow[Any],
-    *,
-    level: Level | None = None,
-    depth: int | None = None,
-) -> Diagram:
+def flow_diagram(flow: Flow[Any], *, level: Level | None = None, depth: int | None = None) -> Diagram:
     """Return the diagram of a flow, which shows its states, what each one waits for, and its rows as arrows.
 
     A row that all states share is drawn as one arrow from "any state".  The word "done" is left out if a state has no

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -210,13 +211,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         options = {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id}
         return await self._asubmit(data, _names(after), (delay_s, priority, service), options)
 
-    def get(
-        self,
-        run_id: str,
-        *,
-        deps: GivenDeps[Any] = None,
-        clients: Clients | None = None,
-    ) -> RunHandle[Result]:
+    def get(self, run_id: str, *, deps: GivenDeps[Any] = None, clients: Clients | None = None) -> RunHandle[Result]:
         """Return the handle of a run, to wait for it, follow it, answer it or cancel it from any process.
 
         Args:
@@ -231,11 +226,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         return self._get(run_id, {"deps": deps, "clients": clients})
 
     async def aget(
-        self,
-        run_id: str,
-        *,
-        deps: GivenDeps[Any] = None,
-        clients: Clients | None = None,
+        self, run_id: str, *, deps: GivenDeps[Any] = None, clients: Clients | None = None
     ) -> RunHandle[Result]:
         """The async version of `get`."""
         return await asyncio.to_thread(self._get, run_id, {"deps": deps, "clients": clients})
@@ -325,13 +316,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         options = {"deps": deps, "clients": clients}
         return astream(self._runnable, lambda: aclaim(self._claimer(run_id, answers, by, signal_id, options)))
 
-    def replay(
-        self,
-        run_id: str,
-        *,
-        deps: GivenDeps[Any] = None,
-        clients: Clients | None = None,
-    ) -> FlowRun[D]:
+    def replay(self, run_id: str, *, deps: GivenDeps[Any] = None, clients: Clients | None = None) -> FlowRun[D]:
         """Rebuild a stored run from its whole journal, verify each entry, and return the run.
 
         Args:
@@ -347,12 +332,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         return run
 
     def at(
-        self,
-        run_id: str,
-        step: int | str | None = None,
-        *,
-        deps: GivenDeps[Any] = None,
-        clients: Clients | None = None,
+        self, run_id: str, step: int | str | None = None, *, deps: GivenDeps[Any] = None, clients: Clients | None = None
     ) -> FlowRun[D]:
         """Return a stored run as it was after a step.
 
@@ -443,79 +423,52 @@ def state_at(flow: FlowDefinition[Any], path: str) -> tuple[State[Any] | None, s
 
 
 def outcomes_of(
-    flow: FlowDefinition[Any],
-    answers: Mapping[Any, Any],
-    asked: Iterable[str],
-    made: Callable[[], FlowRun[Any]],
+    flow: FlowDefinition[Any], answers: Mapping[Any, Any], asked: Iterable[str], made: Callable[[], FlowRun[Any]]
 ) -> dict[str, Outcome]:
     """Return the answers as outcomes by key.
 
     ``answers`` are values or outcomes by state or by key, and ``asked`` are the keys of the open questions.  ``made``
     returns the run, upgraded to the flow's current version.
     """
+    made = cache(made)
     keys = {key: key for key in asked}  # the keys as they are asked, by their current names
     if any(one.upgrades for one in (flow, *flows_inside(flow))):
-        run = made()
-        keys = {run.present_key(key): key for key in keys}
+        keys = {made().present_key(key): key for key in keys}
     found: dict[str, Outcome] = {}
     for whom, value in answers.items():
-        whom = _named(flow, whom, keys)
-        if _may_come_early(whom):
-            key, outcome = _for_inbox(flow, made(), whom, value)
-            found[key] = outcome
-            continue
-        if isinstance(whom, State):
-            own = [key for key in keys if state_at(flow, key)[0] is whom]
-            if not own and isinstance(whom, WaitState):
-                own = made().keys_of(whom)  # of an answer that is not taken yet; the store says whose it is
-            if len(own) != 1:
-                asked_now = ", ".join(map(repr, own or keys)) or "nothing"
-                what = f"several; answer by key: {asked_now}" if own else f"none (asked now: {asked_now})"
-                raise OutcomeError(f"the state {whom.name!r}: expected one open question, got {what}")
-            key = own[0]
-        else:
-            key = next((now for now, before in keys.items() if before == whom), whom)
+        key = _key_of(flow, whom, keys, made)
         state, rest = state_at(flow, key) if isinstance(key, str) else (None, "")
+        live = state if isinstance(state, LiveState) else None
         if not isinstance(value, Outcome):
-            value = _outcome(key, state, value)
-        elif (
-            isinstance(value, Returned)
-            and key in keys
-            and isinstance(state, LiveState)
-            and not (rest or value.is_error)
-        ):
-            state.answer_types.load(value.text)  # or the driver would refuse it, and the sender would not know
+            if live is None:
+                right = "the key of a state that asks"
+                raise OutcomeError(f"answer {safe_repr(value)}: expected {right}, got {safe_repr(key)}")
+            value = outcome_of(live, value)
+        elif live is not None and not rest and key in keys and isinstance(value, Returned) and not value.is_error:
+            live.answer_types.load(value.text)  # or the driver would refuse it, and the sender would not know
+        if isinstance(key, str) and prefix_of(key) == INBOX:
+            process: Any = made().owner(key).process
+            process.check_unasked(key.rpartition(SEPARATOR)[2], value)
         found[keys.get(key, key)] = value
     return found
 
 
-def _may_come_early(whom: Any) -> bool:
-    if isinstance(whom, WaitState):
-        return whom.is_early
-    return isinstance(whom, str) and prefix_of(whom) == INBOX
-
-
-def _for_inbox(flow: FlowDefinition[Any], run: FlowRun[Any], whom: Any, value: Any) -> tuple[str, Outcome]:
-    """Return the key of a state's inbox, and the answer for it as an outcome."""
-    keys = [whom] if isinstance(whom, str) else run.inboxes_of(whom)
-    if len(keys) != 1:
-        what = f"several; answer by key: {', '.join(keys)}" if keys else "none (a flow inside has one while it runs)"
-        raise OutcomeError(f"{whom!r}: expected one inbox in {run}, got {what}")
-    key: str = keys[0]
-    outcome = value if isinstance(value, Outcome) else _outcome(key, state_at(flow, key)[0], value)
-    process: Any = run.owner(key).process
-    process.check_unasked(key.rpartition(SEPARATOR)[2], outcome)
-    return key, outcome
-
-
-def _named(flow: FlowDefinition[Any], whom: Any, keys: Mapping[str, str]) -> Any:
-    """Return the state with this name if that state asks a question, otherwise the argument itself."""
-    if not (isinstance(whom, str) and whom.isidentifier()):
-        return whom
-    return next((state for key in keys if (state := state_at(flow, key)[0]) is not None and state.name == whom), whom)
-
-
-def _outcome(key: Any, state: State[Any] | None, value: Any) -> Outcome:
-    if not isinstance(state, LiveState):
-        raise OutcomeError(f"answer {safe_repr(value)}: expected the key of a state that asks, got {safe_repr(key)}")
-    return outcome_of(state, value)
+def _key_of(flow: FlowDefinition[Any], whom: Any, keys: Mapping[str, str], made: Callable[[], FlowRun[Any]]) -> Any:
+    """Return the key that a state, the name of a state that asks, or a key stands for."""
+    if isinstance(whom, str) and whom.isidentifier():
+        asking = [state for key in keys if (state := state_at(flow, key)[0]) is not None]
+        whom = next((state for state in asking if state.name == whom), whom)
+    if not isinstance(whom, State):
+        return next((now for now, before in keys.items() if before == whom), whom)
+    if isinstance(whom, WaitState) and whom.is_early:
+        what, own = "inbox", made().inboxes_of(whom)
+        known = "a flow inside has one while it runs"
+    else:
+        what, own = "open question", [key for key in keys if state_at(flow, key)[0] is whom]
+        if not own and isinstance(whom, WaitState):
+            own = made().keys_of(whom)  # of an answer that is not taken yet; the store says whose it is
+        known = f"asked now: {', '.join(map(repr, keys)) or 'nothing'}"
+    if len(own) != 1:
+        got = f"several; answer by key: {', '.join(map(repr, own))}" if own else f"none ({known})"
+        raise OutcomeError(f"the state {whom.name!r}: expected one {what}, got {got}")
+    return own[0]
