@@ -67,7 +67,8 @@ class _Checked(Tagged, frozen=True, kw_only=True):
     at_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for value, (name, default, is_right, right) in zip(astuple(self), _rules_of(type(self)), strict=True):
+        rules = zip(astuple(self), _rules_of(type(self)))  # noqa: B905  # `strict` takes a third of the check
+        for value, (name, default, is_right, right) in rules:
             if value is default or type(value) is is_right:
                 continue
             if is_right is is_finite and type(value) is float and value - value == 0.0:  # a fast path for most values
