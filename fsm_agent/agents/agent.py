@@ -338,7 +338,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         deps = deps_for(options.get("deps"), self.name, extra or {}, by)
         if callable(self.system):
             check_needs(deps, self.prompt.offers)  # before the system prompt is made from them
-        resolved = resolve_task(self, task, {**options, "deps": deps})
+        resolved = resolve_task(self, task, deps, options)
         prompt = self._resolver.for_call(resolved.prompt, deps)
         if parser_args:
             check_parser_args(prompt, parser_args)

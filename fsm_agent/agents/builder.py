@@ -167,16 +167,14 @@ class ResolvedTask(NamedTuple):
     is_system_late: bool = False
 
 
-def resolve_task(agent: Agent[Any, Any], task: Any, options: Mapping[str, Any]) -> ResolvedTask:
+def resolve_task(agent: Agent[Any, Any], task: Any, deps: Any, options: Mapping[str, Any] = NO_ARGS) -> ResolvedTask:
     """Return a call's messages, and the prompt that governs the answer."""
     prompt, system = agent.prompt, agent.system
     after, system_args = options.get("after"), options.get("system_args")
     is_plain = isinstance(system, str) and prompt.template == TASK.template
     if is_plain and isinstance(task, str) and after is system_args is None:
         return ResolvedTask(Vector([*agent._system_messages, task_message(task)]), NO_ARGS, prompt)
-    system_prompt = SystemPrompt(
-        agent.system, agent.name, system_args, options.get("keep_system", False), options.get("deps")
-    )
+    system_prompt = SystemPrompt(agent.system, agent.name, system_args, options.get("keep_system", False), deps)
     before = Dialog() if after is None else dialog_before(after)
     if agent._keep and isinstance(after, CallResult):
         before = kept(agent._keep, before)

@@ -80,7 +80,7 @@ class AgentDelegate:
 
     def seeded(self, f: FunctionCall, depth: int, deps: Any) -> CallRecord:
         task = pydantic_core.from_json(f.arguments_json)["task"]
-        resolved = resolve_task(self.agent, task, {"deps": deps})
+        resolved = resolve_task(self.agent, task, deps)
         return CallRecord.of(resolved.messages, limits=self._limits, depth=depth)
 
     def take_over(self, record: CallRecord, path: str, deps: Any, is_system_own: bool) -> CallRecord:

@@ -89,7 +89,7 @@ class View:
         self._last: tuple[Vector[Stepped], Shown] | None = None  # valid for this trace
         self._reported = (0, 0)  # masked results, and tokens saved
         self._measured, self._room = 0, (plan.window or 0) // 4  # of the dialog: messages; characters still allowed
-        self._memos = defaultdict[Any, Memo](Memo)  # by place of the pass, or by what is measured
+        self._memos: defaultdict[Any, Memo] = defaultdict(Memo)  # by place of the pass, or by what is measured
         self._frame: tuple[Any, int] | None = None
 
     def is_idle(self, record: CallRecord) -> bool:

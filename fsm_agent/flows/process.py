@@ -160,7 +160,7 @@ def _check_question(state: WaitState[Any, Any], data: Any, depth: int, run_conte
 def _call_record(state: CallState[Any, Any], data: Any, depth: int, run_context: RunContext) -> CallRecord:
     agent, task = state.agent_for(data, run_context.agents), state.task(data)
     try:
-        resolved = resolve_task(agent, task, {"deps": run_context.deps})
+        resolved = resolve_task(agent, task, run_context.deps)
     except UsageError as error:
         raise FlowError(f"state {state.name!r}: {error}") from error
     state.prompt_for(agent, task)  # it may refuse the task
