@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
-from fsm_agent._internal.structs import Vector
+from fsm_agent._internal.structs import Value, Vector
 from fsm_agent.agents.options import TASK
 from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt
 from fsm_agent.call.result import CallResult
@@ -156,7 +156,7 @@ def call_without_result(dialog: Dialog) -> str | None:
     return None
 
 
-class ResolvedTask(NamedTuple):
+class ResolvedTask(Value, frozen=True):
     """A call's messages, and the prompt that governs the answer."""
 
     messages: Vector[Message]

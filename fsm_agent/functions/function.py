@@ -305,7 +305,7 @@ class Function(Policy, Generic[P, R, Deps]):
 
     def arun(self, arguments: str | Mapping[str, Any], context: Context[Any] | None = None) -> Any:
         """Call the function as `run` does, but through its `acall` if it has one.  Return a value or an awaitable."""
-        return self._invoke(self.acall or self._callable(), arguments, context)
+        return self._invoke(self.acall or self.call or self._callable(), arguments, context)
 
     def _callable(self) -> Callable[..., R]:
         if self.call is None:

@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from functools import partial
 from itertools import count
 from types import CoroutineType
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 from fsm_agent.call.effects import Reconcile, RunFunction
 from fsm_agent.call.interpret import error_text, typed_error_text, unprepared
@@ -295,7 +295,12 @@ class FunctionActivity(UserCodeActivity):
 
     async def _awaited(self, pending: Awaitable[Any]) -> Ended | float:
         try:
-            value = await _value_of(pending)
+            value = await pending
+        except SystemExit as error:
+            return self._after_error(_exit_error(error))
+        except asyncio.CancelledError as error:
+            raise_own_cancellation(error)
+            return self._after_error(_cancellation_error(error))
         except Exception as error:
             return self._after_error(error)
         return self._kept(self._result_outcome(value))
@@ -305,14 +310,14 @@ class FunctionActivity(UserCodeActivity):
         try:
             return self.function.run(call.arguments_json, context)
         except SystemExit as error:
-            _raise_exit(error)
+            raise _exit_error(error) from error
 
     def ainvoke(self, call: FunctionCall, context: Context[Any] | None = None) -> Any:
         """Call the function's async version, or the function itself if it has none.  The result may be awaitable."""
         try:
             return self.function.arun(call.arguments_json, context)
         except SystemExit as error:
-            _raise_exit(error)
+            raise _exit_error(error) from error
 
     def _call_through_middleware(self, call: FunctionCall) -> Any:
         def innermost(call: FunctionCall) -> Any:
@@ -562,17 +567,19 @@ async def _value_of(value: Any) -> Any:
     try:
         return await value if inspect.isawaitable(value) else value
     except SystemExit as error:
-        _raise_exit(error)
+        raise _exit_error(error) from error
     except asyncio.CancelledError as error:
         raise_own_cancellation(error)
         raise _cancellation_error(error) from error
 
 
-def _raise_exit(error: SystemExit) -> NoReturn:
-    """Raise the `SystemExit` in the main thread, where signal handlers run, or a `RuntimeError` in other threads."""
+def _exit_error(error: SystemExit) -> Exception:
+    """Raise the `SystemExit` in the main thread, where signal handlers run, or return an error for other threads."""
     if threading.current_thread() is threading.main_thread():
         raise error
-    raise RuntimeError(f"the function called sys.exit({error.code!r:.200})") from error
+    failure = RuntimeError(f"the function called sys.exit({error.code!r:.200})")
+    failure.__cause__ = error
+    return failure
 
 
 def _cancellation_error(error: asyncio.CancelledError) -> Exception:
