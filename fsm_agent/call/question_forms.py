@@ -16,7 +16,7 @@ from fsm_agent._internal.text import plain, pretty, shown
 from fsm_agent.call.outcomes import Approved, Cancelled, Denied, FunctionFailed, Modified, Outcome, Returned, RunAgain
 from fsm_agent.call.process import SEPARATOR
 from fsm_agent.errors import OutcomeError
-from fsm_agent.functions.schema import REFUSALS, ArgumentsValidator, check_json, cores_of
+from fsm_agent.functions.schema import REFUSALS, ArgumentsValidator, check_json, cores_of, validate_arguments
 from fsm_agent.messages.events import Question
 from fsm_agent.messages.json_data import parsed
 from fsm_agent.prompts.unions import union_core
@@ -345,7 +345,7 @@ def misfit(question: Question, outcome: Outcome) -> Sequence[tuple[str, str]]:
     schema = _schema(question)
     try:
         if isinstance(outcome, Modified):
-            ArgumentsValidator(schema).validate_json(outcome.arguments_json)
+            validate_arguments(ArgumentsValidator(schema), outcome.arguments_json)
         elif isinstance(outcome, Returned) and _is_typed(question) and schema:
             _check_answer(outcome.text, schema, question.types)
     except REFUSALS as error:

@@ -298,10 +298,11 @@ class _Reader:
         for key, inner in schemas.items():
             if self.left <= 0:
                 break
-            read = self.read(inner, depth + 1)
-            if key not in needed and not self.is_exact:  # models write null for what they leave out
-                read = _nullable(read)
-            fields[key] = {"type": "typed-dict-field", "schema": read, "required": key in needed}
+            fields[key] = {
+                "type": "typed-dict-field",
+                "schema": self.read(inner, depth + 1),
+                "required": key in needed,
+            }
         others = schema.get("additionalProperties")
         is_open = not self.is_exact or others is True
         read = {"type": "typed-dict", "fields": fields, "extra_behavior": "allow" if is_open else "ignore"}

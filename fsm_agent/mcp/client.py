@@ -311,13 +311,11 @@ class MCPServer:
         return functions
 
     def _function(self, tool: Tool, name: str) -> Function:
-        droppable, connection = _optional(tool.input_schema), self._connection
+        connection, about, schema, hints = self._connection, tool.description or "", tool.input_schema, tool.annotations
 
         async def call(**arguments: Any) -> str | list[Piece]:
-            kept = {key: value for key, value in arguments.items() if value is not None or key not in droppable}
-            return await asyncio.wrap_future(connection.submit(_call(connection, tool.name, kept)))
+            return await asyncio.wrap_future(connection.submit(_call(connection, tool.name, arguments)))
 
-        about, schema, hints = tool.description or "", tool.input_schema, tool.annotations
         once = hints is not None and hints.destructive_hint is True and not hints.idempotent_hint
         return Function(name=name, description=about, parameters=schema, call=call, is_async=True, once=once)
 
@@ -345,28 +343,6 @@ def function_names(tools: Iterable[str], prefix: str = "") -> dict[str, str]:
             mark = hashlib.sha256(tool.encode("utf-8", "replace")).hexdigest()[:_HASH_CHARS]
             names[tool] = f"{name[: _NAME_CHARS - _HASH_CHARS - 1]}_{mark}"
     return names
-
-
-def _optional(schema: Mapping[str, Any]) -> frozenset[str]:
-    """Return the properties that are optional but not nullable, because models send null to omit such a property."""
-    properties, required = schema.get("properties"), schema.get("required")
-    if not isinstance(properties, Mapping):
-        return frozenset()
-    needed = {key for key in required if isinstance(key, str)} if isinstance(required, list) else ()
-    return frozenset([key for key, value in properties.items() if key not in needed and not _takes_null(value)])
-
-
-def _takes_null(schema: Any) -> bool:
-    match schema:
-        case {"type": str(kind)}:
-            return kind == "null"
-        case {"type": list(kinds)}:
-            return "null" in kinds
-        case {"anyOf": list(kinds)} | {"oneOf": list(kinds)}:
-            return any(map(_takes_null, kinds))
-        case {"enum": list(choices)}:
-            return None in choices
-    return True
 
 
 def _wait(future: Future[T]) -> T:

@@ -97,14 +97,14 @@ def test_what_a_model_reads_of_it_is_plain(stub: HttpStub) -> None:
 
 def test_null_for_an_argument_that_may_be_left_out_is_left_out(stub: HttpStub) -> None:
     kinds = {"due": {"type": "string"}, "by": {"type": ["string", "null"]}, "after": {"type": ["string", "null"]}}
+    kinds["where"] = {"type": "object", "properties": {"city": {"type": "string"}}}
     stub.pages = [[tool("find", inputSchema={**OPEN, "properties": kinds, "required": ["by"]})]]
     given: list[dict[str, Any]] = []
     stub.tools = {"find": lambda **arguments: given.append(arguments) or text("found")}
     with MCPServer.http(stub.url) as server:
-        Agent(Script(function_call("find", due=None, by=None, after=None), "Done."), functions=[server]).call(
-            "Find it."
-        )
-    assert given == [{"by": None, "after": None}]
+        asked = function_call("find", due=None, by=None, after=None, where={"city": None})
+        Agent(Script(asked, "Done."), functions=[server]).call("Find it.")
+    assert given == [{"by": None, "after": None, "where": {}}]
 
 
 @pytest.mark.timeout(30)  # far more than it takes, and far less than a search that explodes
