@@ -11,9 +11,8 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
 from itertools import pairwise
 from operator import call, is_
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
@@ -45,39 +44,56 @@ class DialogEncoder(Protocol):
         """Encode the next message."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _LongDialog:
+class _EncodedDialog:
     """A dialog that has been encoded, and that may be continued while its messages exist."""
 
-    key: tuple[Any, ...]
-    encoder: Any
-    messages: tuple[ref[Message], ...]
+    __slots__ = ("_places", "encoder", "key", "messages")
+
+    def __init__(self, key: tuple[Any, ...], encoder: Any) -> None:
+        self.key = key
+        self.encoder = encoder
+        self.messages: list[ref[Message]] = []
+        self._places: list[Any] = []  # where it is kept; at most one
 
     def begins(self, key: tuple[Any, ...], messages: Sequence[Message]) -> bool:
-        is_alike = len(self.messages) <= len(messages) and self.key == key
-        return is_alike and all(map(is_, map(call, self.messages), messages))
+        return self.key == key and all(map(is_, map(call, self.messages), messages))
+
+    def keep(self, added: Iterable[Message], place: Any) -> None:
+        """Keep the dialog, to which these messages have been added, until one of its messages is gone."""
+        places = self._places
+        places[:] = [place]
+
+        def forget(_: object) -> None:  # references no dialog, which would be a cycle
+            for at in places:
+                _encoded.pop(at, None)
+
+        self.messages += [ref(message, forget) for message in added]
+        _encoded[place] = self
+        if len(_encoded) > _MOST_KEPT:
+            for old in [*_encoded][: _MOST_KEPT // 2]:
+                _encoded.pop(old, None)
 
 
-_LONG = 100  # messages
-_MOST_KEPT = 64
-# Encoded last in this OS process.  Loops copy it as ``[*_long_dialogs]``: a slice reads the length first and then
-# allocates, and Python 3.11 may collect garbage there, so that `_forget` changes the list in between.
-_long_dialogs: list[_LongDialog] = []
+_MOST_KEPT = 500
+_encoded: dict[Any, _EncodedDialog] = {}  # in this OS process, the latest last; see `_place`
 
 
-def _take(known: _LongDialog) -> bool:
-    """Remove the dialog and return True, or return False if another thread has taken it."""
-    with suppress(ValueError):
-        _long_dialogs.remove(known)
-        return True
-    return False
+def _place(last: Message, provider: str, model: str) -> tuple[int, str, str]:
+    """Return the key under which a dialog that ends with this message is kept."""
+    return id(last), provider, model
 
 
-def _forget(message: ref[Message]) -> None:
-    """Remove the dialogs that contain a given message, which no longer exists."""
-    for known in [*_long_dialogs]:
-        if message in known.messages:
-            _take(known)
+def _take_beginning(key: tuple[Any, ...], messages: Sequence[Message], provider: str, model: str) -> Any:
+    """Remove and return the longest kept dialog that these messages continue, or return None."""
+    for count in range(len(messages), 0, -1):
+        place = _place(messages[count - 1], provider, model)
+        known = _encoded.get(place)
+        if known is None or len(known.messages) != count or not known.begins(key, messages):
+            continue
+        # Another thread may take it too: the one that removes it gets it, unless it has grown meanwhile.
+        if _encoded.pop(place, None) is known and len(known.messages) == count:
+            return known
+    return None
 
 
 @contextmanager
@@ -89,25 +105,21 @@ def encoded_dialog(
     Opaque parts from other providers are left out.  Only the provider that made an opaque part can read it, even if
     others use the same wire format.
 
-    Each of a call's requests repeats the messages from the one before.  The encoders for the latest long dialogs are
+    Each of a call's requests repeats the messages from the one before.  The encoders for the latest dialogs are
     therefore kept as long as their messages exist, and continue where they stopped if the same messages come again.
     Without this, 2,000 rounds took 3.5 times as long.
     """
     messages, words = form.request.messages, form.words
     key = make, words, provider, model, profile, *options
-    going_on = (known for known in [*_long_dialogs] if known.begins(key, messages) and _take(known))
-    dialog = next(going_on, None) or _LongDialog(key, make(model, profile, *options), ())
-    count = len(dialog.messages)
-    for message in messages[count:] if count or not words else _with_words(messages, words):
+    dialog = _take_beginning(key, messages, provider, model) or _EncodedDialog(key, make(model, profile, *options))
+    added = messages[len(dialog.messages) :]
+    for message in added if dialog.messages or not words else _with_words(messages, words):
         dialog.encoder.add(_without_foreign(message, provider))
     try:
         yield dialog.encoder
     finally:
-        if len(messages) >= _LONG:
-            # In a new object, so that a thread which has just looked at the old one cannot take it.
-            known = (*dialog.messages, *[ref(message, _forget) for message in messages[count:]])
-            _long_dialogs.append(_LongDialog(key, dialog.encoder, known))
-            del _long_dialogs[:-_MOST_KEPT]
+        if messages:
+            dialog.keep(added, _place(messages[-1], provider, model))
 
 
 def _with_words(messages: Sequence[Message], words: str) -> list[Message]:
@@ -120,6 +132,8 @@ def _with_words(messages: Sequence[Message], words: str) -> list[Message]:
 
 
 def _without_foreign(message: Message, provider: str) -> Message:
+    if Opaque not in map(type, message.parts):
+        return message
     own = [part for part in message.parts if type(part) is not Opaque or part.provider in (None, provider)]
     return message if len(own) == len(message.parts) else message.changed(parts=tuple(own))
 

@@ -135,7 +135,7 @@ def _bridged(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _input_entries(message: Message, model: str, profile: Profile) -> list[dict[str, Any]]:
     """Return the entries for a user, system or tool message, without function results."""
     if message.role == "system":
-        is_plain = not any(isinstance(part, Opaque) for part in message.parts)
+        is_plain = Opaque not in map(type, message.parts)
         content = _text_of(message) if is_plain else _content(message.parts, model, profile)
         return [{"role": profile.system_role, "content": content}]
     if message.role == "tool" and not message.parts:

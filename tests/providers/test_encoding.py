@@ -201,9 +201,9 @@ def test_threads_that_send_one_long_dialog_do_not_meet() -> None:
 class _Overtaken(list[Message]):
     """Messages with which another thread goes on just before the last of them is read for the nth time."""
 
-    def __init__(self, messages: Sequence[Message], nth: int) -> None:
+    def __init__(self, messages: Sequence[Message], nth: int, again: Sequence[Message] = ()) -> None:
         super().__init__(messages)
-        self.nth, self.longer = nth, [*messages, Message.of("user", "from another thread")]
+        self.nth, self.longer = nth, [*messages, Message.of("user", "from another thread"), *again]
 
     def __iter__(self) -> Iterator[Message]:
         yield from self[:-1]
@@ -218,6 +218,7 @@ def test_a_dialog_that_goes_on_elsewhere_meanwhile_is_not_taken() -> None:
         dialog = anew(HEAD)
         expected = PLAIN[0].sent(dialog)
         assert PLAIN[0].sent(_Overtaken(dialog, nth)) == expected
+        assert PLAIN[0].sent(_Overtaken(dialog, nth, again=dialog[-1:])) == expected
 
 
 def calls_of(target: Target, messages: Sequence[Message]) -> int:
@@ -240,10 +241,12 @@ def calls_of(target: Target, messages: Sequence[Message]) -> int:
 REFUSED = replace(PLAIN[1], settings=Settings(stop=("END",)))  # which the wire has no field for
 
 
+@pytest.mark.parametrize("count", [20, len(HEAD)])
 @pytest.mark.parametrize("target", [*PLAIN, *WORDS, REFUSED])
-def test_long_dialogs_are_not_encoded_afresh_for_each_request(target: Target) -> None:
+def test_dialogs_are_not_encoded_afresh_for_each_request(target: Target, count: int) -> None:
     call = FunctionCall(id="1.0", name="search", arguments_json="{}")
-    head = [*HEAD, Message.of("assistant", call), Message.of("tool", FunctionResult(id="1.0", name="search", text="1"))]
+    result = FunctionResult(id="1.0", name="search", text="1")
+    head = [*HEAD[:count], Message.of("assistant", call), Message.of("tool", result)]
     at_once = [head, *[anew(head) for _ in range(8)]]
     for dialog in at_once:
         outcome(target.sent, dialog)
@@ -255,7 +258,7 @@ class Data(dict[str, Any]):
 
 
 @wires
-def test_a_long_dialog_is_kept_no_longer_than_its_messages(target: Target) -> None:
+def test_a_dialog_is_kept_no_longer_than_its_messages(target: Target) -> None:
     data = Data(x=1)
     part = Opaque(wire=target.codec.name, data={"type": "input_x", "x": data})
     dialog = [*HEAD, Message.of("user", part), Message.of("assistant", "Yes."), USER]
