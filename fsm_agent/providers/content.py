@@ -11,7 +11,7 @@ from typing import Any
 
 import pydantic_core
 
-from fsm_agent._internal.structs import differing
+from fsm_agent._internal.structs import decoder_of, differing
 from fsm_agent.call.effects import Request
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.hosted_tools import HostedMCP, HostedTool, UserLocation
@@ -296,11 +296,11 @@ def _only_object(row: str) -> str | None:
 def json_object(text: str) -> dict[str, Any] | None:
     """Return the JSON object that a text contains, or None if it contains anything else."""
     try:
-        value = pydantic_core.from_json(text, allow_inf_nan=False)
-        json.dumps(value, allow_nan=False)  # 1e999 has been read as infinity
+        pydantic_core.from_json(text)  # limits the depth
+        found: dict[str, Any] = decoder_of(dict[str, Any]).decode(text)  # refuses NaN, and 1e999, which is infinity
     except (ValueError, TypeError):  # TypeError: half a surrogate pair
         return None
-    return value if isinstance(value, dict) else None
+    return found
 
 
 def arguments_object(text: str) -> dict[str, Any]:
@@ -337,7 +337,7 @@ def text_or_none(value: Any) -> str | None:
 def first_count(*values: Any) -> int | None:
     """Return the first valid count among the values, or None if there is none."""
     for value in values:
-        if (count := count_or_none(value)) is not None:
+        if value is not None and (count := count_or_none(value)) is not None:
             return count
     return None
 
