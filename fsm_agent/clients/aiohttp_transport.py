@@ -10,10 +10,13 @@ import asyncio
 import os
 import ssl
 from collections.abc import AsyncIterator
+from functools import lru_cache
 from typing import Any
 
 import aiohttp
 import httpx
+
+from fsm_agent.clients.exchange import HAS_ARRIVED
 
 KEPT_S = 30.0  # how long an unused connection stays open
 # The beginnings of aiohttp's messages about a failed upload (3.13).  The rest may show the key in the URL.
@@ -46,9 +49,14 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
             headers=[(name.decode("ascii"), value.decode("ascii")) for name, value in request.headers.raw],
             data=b"".join(body) if isinstance(body, httpx.ByteStream) else body,
             allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(connect=timeouts["connect"], sock_read=timeouts["read"]),
+            timeout=_timeout(timeouts["connect"], timeouts["read"]),
         )
-        return httpx.Response(response.status, headers=response.raw_headers, stream=_Body(response))
+        return httpx.Response(
+            response.status,
+            headers=response.raw_headers,
+            stream=_Body(response),
+            extensions={HAS_ARRIVED: response.content.at_eof},
+        )
 
     async def aclose(self) -> None:
         await self._session.close()
@@ -59,6 +67,11 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
         Call this when their event loop is closed or belongs to the parent process.
         """
         self._session.detach()
+
+
+@lru_cache(maxsize=16)
+def _timeout(connect_s: float, read_s: float | None) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(connect=connect_s, sock_read=read_s)
 
 
 class _Body(httpx.AsyncByteStream):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
@@ -300,17 +299,18 @@ LOGGERS = (
 )
 
 _PLAIN = logging.Formatter()
-_current: ContextVar[Callable[[], Secrets] | None] = ContextVar("secrets of the request under way", default=None)
+_current: ContextVar[Secrets | Callable[[], Iterable[str]] | None] = ContextVar(
+    "secrets of the request under way", default=None
+)
 
 
 class _Masking(logging.Filter):
     """Masks log records while one of this package's requests is in progress in this context."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        find_secrets = _current.get()
-        if find_secrets is None:
+        if _current.get() is None:
             return True
-        secrets = find_secrets()
+        secrets = secrets_under_way()
         if record.name.startswith("hpack."):  # hpack also logs Huffman-coded headers, which cannot be masked
             return False
         if isinstance(record.args, tuple):
@@ -330,19 +330,24 @@ def _install() -> None:
 
 def secrets_under_way() -> Secrets:
     """Return the secrets of the request that is in progress in this context."""
-    find_secrets = _current.get()
-    return Secrets() if find_secrets is None else find_secrets()
+    found = _current.get()
+    return found if isinstance(found, Secrets) else Secrets(found() if found else ())
 
 
-@contextmanager
-def masked_logs(secrets: Secrets | Callable[[], Iterable[str]]) -> Iterator[None]:
-    """Mask secrets in the libraries' log records inside the block, including tasks started there.
+class masked_logs:  # noqa: N801  # a context manager, named like those of contextlib
+    """Masks secrets in the libraries' log records inside the block, including tasks started there.
 
     ``secrets`` may be a function, which is called when something is logged.
     """
-    _install()
-    token = _current.set((lambda: secrets) if isinstance(secrets, Secrets) else (lambda: Secrets(secrets())))
-    try:
-        yield
-    finally:
-        _current.reset(token)
+
+    __slots__ = ("_find", "_token")
+
+    def __init__(self, secrets: Secrets | Callable[[], Iterable[str]]) -> None:
+        self._find = secrets
+
+    def __enter__(self) -> None:
+        _install()
+        self._token = _current.set(self._find)
+
+    def __exit__(self, *raised: object) -> None:
+        _current.reset(self._token)

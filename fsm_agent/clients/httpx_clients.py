@@ -14,7 +14,7 @@ import ssl
 import sys
 import urllib.request
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -22,7 +22,7 @@ import httpx
 
 from fsm_agent._internal.system import at_fork
 from fsm_agent.clients.endpoint import masked_logs
-from fsm_agent.clients.exchange import Deadline, HttpExchange
+from fsm_agent.clients.exchange import HAS_ARRIVED, Deadline, HttpExchange
 from fsm_agent.clients.network import Network, check_proxies_of_environment, is_loopback
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.validation import require
@@ -101,7 +101,7 @@ class LoopClient:
         if response.is_closed:  # a mock or an event hook has read it
             self._free.release()
         else:
-            response.stream = _Body(response.stream, self, exchange, is_bounded=self._bounds_reads(exchange))
+            response.stream = _Body(response, self, exchange, is_bounded=self._bounds_reads(exchange))
         return response
 
     def _bounds_reads(self, exchange: HttpExchange) -> bool:
@@ -236,9 +236,13 @@ class _Upload(httpx.AsyncByteStream):
 
 
 class _Body(httpx.AsyncByteStream):
-    def __init__(self, body: Any, client: LoopClient, exchange: HttpExchange, *, is_bounded: bool) -> None:
+    def __init__(
+        self, response: httpx.Response, client: LoopClient, exchange: HttpExchange, *, is_bounded: bool
+    ) -> None:
+        body: Any = response.stream
         self._body: httpx.AsyncByteStream = body
         self._pieces = aiter(self._body)
+        self._has_arrived: Callable[[], bool] = response.extensions.get(HAS_ARRIVED, bool)
         self._client: LoopClient | None = client
         self._exchange = exchange
         self._is_bounded = is_bounded
@@ -247,11 +251,15 @@ class _Body(httpx.AsyncByteStream):
         return self
 
     async def __anext__(self) -> bytes:
-        exchange = self._exchange
+        exchange, piece = self._exchange, anext(self._pieces, None)
         assert self._client is not None
-        with masked_logs(exchange.find_secrets):
-            limit_s = math.inf if self._is_bounded else exchange.limits["read"]
-            data: bytes | None = await self._client.wait(anext(self._pieces, None), exchange.deadline, limit_s)
+        data: bytes | None
+        if self._has_arrived():  # only the end is left, which takes no time
+            data = await piece
+        else:
+            with masked_logs(exchange.find_secrets):
+                limit_s = math.inf if self._is_bounded else exchange.limits["read"]
+                data = await self._client.wait(piece, exchange.deadline, limit_s)
         if data is None:
             raise StopAsyncIteration
         return data
