@@ -253,7 +253,10 @@ def _json(value: Any) -> str:
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Return the delay that the headers ask for, in seconds.
+    """Return the delay that the headers ask for, in seconds, or None if they ask for none.
+
+    Zero and dates in the past count as none, so that the caller's own backoff applies.  Otherwise, all attempts would
+    be used up at once.
 
     The `x-ratelimit-reset-*` headers are not read.  They say when the full quota is available again, which may be hours
     after the next request would succeed.
@@ -263,15 +266,16 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
     text = headers.get("retry-after")
     seconds = _seconds(text)
     if seconds is not None or not text:
-        return seconds
+        return seconds or None
     from email.utils import localtime, parsedate_to_datetime
 
     try:
         moment, date = parsedate_to_datetime(text), headers.get("date")
         now = parsedate_to_datetime(date) if date else localtime()
-        return min(max((moment - now).total_seconds(), 0.0), _MAX_DELAY_S)
+        left_s = (moment - now).total_seconds()
     except (ValueError, TypeError, OverflowError):  # not a date, or only one of the two has a time zone
         return None
+    return min(left_s, _MAX_DELAY_S) if left_s > 0 else None
 
 
 def _delay_of(error: Mapping[str, Any], message: str) -> float | None:
