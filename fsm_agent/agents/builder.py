@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
@@ -16,14 +15,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import LATER, misfit
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Toolset, functions_of
-from fsm_agent.messages.message import (
-    FunctionCall,
-    FunctionResult,
-    HistorySummary,
-    Message,
-    Payload,
-    Text,
-)
+from fsm_agent.messages.message import HistorySummary, Message, Payload, Text, unpaired
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt, Task, task_message
 from fsm_agent.runtime.environment import Client
@@ -117,43 +109,15 @@ def needs_of(function: Function | None) -> dict[str, Any]:
 
 
 def dialog_before(after: object) -> Dialog:
-    """Return the dialog that precedes a task.  Every function call in it must have a result."""
+    """Return the dialog that precedes a task.  Each function call in it must have one result."""
     if isinstance(after, CallResult):
         after = after.dialog
     right = "the result of a call, a Dialog, or a list of messages"
     require("after", after, isinstance(after, Dialog | list | tuple), right)
     dialog = after if isinstance(after, Dialog) else Dialog(cast("Any", after))
-    if (asked := call_without_result(dialog)) is not None:
-        raise UsageError(
-            f"after=: expected a dialog in which each function has its result, got one that still waits for {asked};"
-            " let its call end first"
-        )
+    if (flaw := unpaired(dialog.messages)) is not None:
+        raise UsageError(f"after=: expected a dialog in which each call has one result, got {flaw}")
     return dialog
-
-
-def call_without_result(dialog: Dialog) -> str | None:
-    """Return the name and id of the first function call without a result, or None if all have one.
-
-    Services refuse such dialogs, and a single missing result is hard to find.
-    """
-    calls: Sequence[FunctionCall] = ()
-    results = list[str]()
-    for message in dialog.messages:
-        if message.role == "tool":
-            results += [part.provider_id or part.id for part in message.parts if isinstance(part, FunctionResult)]
-        elif len(results) < len(calls):
-            break
-        else:
-            calls, results = message.function_calls if message.role == "assistant" else (), []
-    if len(results) >= len(calls):
-        return None
-    left = Counter(results)
-    for call in calls:
-        id = call.provider_id or call.id
-        if not left[id]:
-            return f"{call.name!r} (id {id!r})"
-        left[id] -= 1
-    return None
 
 
 class ResolvedTask(Value, frozen=True):
@@ -197,10 +161,11 @@ def resolve_task(agent: Agent[Any, Any], task: Any, deps: Any, options: Mapping[
         case _:
             right = "text, a Payload such as Payload.text('…').with_image('cat.png'), a Prompt, a Message or a Dialog"
             raise UsageError(f"the task: expected {right}, got {task!r:.60}")
-    newest, asked = dialog.tail, call_without_result(dialog)
-    if newest is None or asked is not None or _is_blank(newest):
-        what = f"one that still waits for the result of {asked}" if asked is not None else "an empty task"
-        raise UsageError(f"the dialog: expected one that ends with a task, got {what}")
+    newest, flaw = dialog.tail, unpaired(dialog.messages)
+    if flaw is not None:
+        raise UsageError(f"the dialog: expected one in which each call has one result, got {flaw}")
+    if newest is None or _is_blank(newest):
+        raise UsageError("the dialog: expected one that ends with a task, got an empty task")
     is_late = system_prompt.is_late(dialog)
     dialog = system_prompt.before(dialog)
     return ResolvedTask(dialog.messages, dialog.system_args, prompt, dialog.governed_by, dialog.summary, is_late)

@@ -15,7 +15,7 @@ from msgspec.structs import astuple
 from fsm_agent._internal.structs import Tagged, Value, defaults_of, is_finite, is_whole
 from fsm_agent.call.record import CallRecord
 from fsm_agent.errors import ErrorReport, OutcomeError, UsageError
-from fsm_agent.messages.message import Attachment, Document, FunctionCall, Image, Message, check_roles
+from fsm_agent.messages.message import Attachment, Document, FunctionCall, Image, Message, check_roles, unpaired
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.validation import invalid
 
@@ -31,6 +31,8 @@ def _are_messages(value: Any) -> bool:
         check_roles(value)
     except UsageError as error:
         raise OutcomeError(f"Injected: {error}") from None
+    if (flaw := unpaired(value)) is not None:
+        raise OutcomeError(f"Injected: expected messages in which each call has one result, got {flaw}")
     return True
 
 

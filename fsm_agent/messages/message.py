@@ -517,6 +517,35 @@ def check_roles(messages: Sequence[Any]) -> None:
             raise _unknown_role(f"messages[{index}].role", message.role)
 
 
+def unpaired(messages: Iterable[Message]) -> str | None:
+    """Return a description of the first function call without a result, or result without a call, or None.
+
+    Services refuse such dialogs without saying which message is wrong.
+    """
+    calls: list[FunctionCall] = []  # without results, of the newest message that is not a result
+    for index, message in enumerate(messages):
+        if message.role != "tool":
+            if calls:
+                break
+            calls = [*message.function_calls] if message.role == "assistant" else []
+            continue
+        for part in message.parts:
+            if isinstance(part, FunctionResult):
+                found = next((call for call in calls if _belongs(part, call)), None)
+                if found is None:
+                    return f"a result of {_shown(part)} in messages[{index}] that belongs to no call before it"
+                calls.remove(found)
+    return f"the call of {_shown(calls[0])} without a result" if calls else None
+
+
+def _belongs(result: FunctionResult, call: FunctionCall) -> bool:
+    return (result.provider_id or result.id) == (call.provider_id or call.id) or result.id == call.id != ""
+
+
+def _shown(part: FunctionCall | FunctionResult) -> str:
+    return f"{part.name!r:.80} (id {part.provider_id or part.id!r:.80})"
+
+
 def _unknown_role(where: str, role: object) -> UsageError:
     return UsageError(f"{where}: unknown role {safe_repr(role)}{hint(str(role)[:MAX_SHOWN_CHARS], _ROLES)}")
 

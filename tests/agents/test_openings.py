@@ -261,9 +261,13 @@ def found(*ids: str) -> Message:
         ((asking("1.0", "1.1"), found("1.0")), "look_1"),
         ((asking("1.0", "1.1"), found("1.1")), "look_0"),
         ((asking("1.0", "1.1", "1.2"), found("1.0"), found("1.2")), "look_1"),
+        ((found("1.0"),), "look_0"),
+        ((asking("1.0"), found("1.1")), "look_1"),
+        ((asking("1.0"), found("1.0"), found("1.0")), "look_0"),
+        ((asking("1.0"), found("1.0"), HI, found("1.0")), "look_0"),
     ],
 )
-def test_a_dialog_with_a_round_without_all_results_is_refused_by_the_call(
+def test_a_dialog_in_which_calls_and_results_do_not_pair_is_refused_by_the_call(
     end: tuple[Message, ...], missing: str, later: tuple[Message, ...]
 ):
     agent, dialog = Agent(Script("ok")), [HI, *end, *later]

@@ -29,7 +29,7 @@ from fsm_agent.call import (
     snapshot,
 )
 from fsm_agent.errors import ErrorReport, OutcomeError, SnapshotError
-from fsm_agent.messages import Message, Reply, Text, Usage
+from fsm_agent.messages import FunctionResult, Message, Reply, Text, Usage
 from fsm_agent.testing import Script, function_call
 
 MESSAGE = Message.of("user", "Hurry.")
@@ -42,6 +42,7 @@ REPORT = ErrorReport(message="busy")
         (lambda: Modified({"path": "y"}), "Modified.arguments_json"),
         (lambda: Injected("text"), "Injected.messages"),
         (lambda: Injected((Message(role="boss", parts=(Text("Hurry."),)),)), "Injected.*role"),
+        (lambda: Injected((Message(role="tool", parts=(FunctionResult(id="9.0", name="look", text="x"),)),)), "look"),
         (lambda: Cancelled(reason=5), "Cancelled.reason"),
         (lambda: Begun(at_s=0.0, id=17), "Begun.id"),
         (lambda: Begun(at_s=True), "Begun.at_s"),
