@@ -14,7 +14,7 @@ from fsm_agent.context.budget import kept
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import LATER, misfit
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.toolset import Toolset, functions_of
+from fsm_agent.functions.toolset import functions_of
 from fsm_agent.messages.message import HistorySummary, Message, Payload, Text, unpaired
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt, Task, task_message
@@ -47,10 +47,7 @@ class PromptResolver:
         """Return the functions that a call offers."""
         if self.is_fixed:
             return self._functions
-        found = list[Function]()
-        for item in self._functions:
-            found += item.for_call(deps) if isinstance(item, Toolset) else functions_of([item])
-        return tuple(found)
+        return functions_of(self._functions, lambda toolset: toolset.for_call(deps))
 
     def for_call(self, prompt: Prompt, deps: Any) -> Prompt:
         """Return ``prompt`` with everything that the agent adds to it for a call."""

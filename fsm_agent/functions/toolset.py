@@ -67,16 +67,41 @@ Functions: TypeAlias = Iterable[
 NO_FUNCTIONS: tuple[Function[..., Any, Any], ...] = ()  # as a default, it leaves the type of deps open
 
 
-def functions_of(items: Functions) -> tuple[Function, ...]:
+def functions_of(items: Functions, chosen: Callable[[Toolset[Any]], Iterable[Function]] = iter) -> tuple[Function, ...]:
     """Return, in order, the functions in a list of functions, plain callables and sources.
+
+    Args:
+        items: The list.
+        chosen: Returns a toolset's functions.
 
     Raises:
         UsageError: If an item is of another kind, or if it is a toolset whose functions depend on the agent call.
+        PromptError: If a source has a function with the name of another one.
     """
     functions: list[Function] = []
-    for item in _flat(items):
-        functions += item if isinstance(item, Toolset) else [item]
+    owners: dict[str, Any] = {}
+    for item in sources(items):
+        if isinstance(item, Toolset):
+            found = tuple(chosen(item))
+        else:
+            found = functions_of(item.functions) if _is_source(item) else (Function.of(item),)
+        for function in found:
+            first = owners.setdefault(function.name, item)
+            if first is not item and (_is_source(first) or _is_source(item)):
+                raise PromptError(
+                    f"functions: expected different names, got {function.name!r} of {_owner(first)} and of"
+                    f" {_owner(item)}; rename one, such as with prefix= of an MCPServer, or Toolset.prefixed"
+                )
+        functions += found
     return tuple(functions)
+
+
+def _is_source(item: object) -> bool:
+    return not isinstance(item, Function) and _has_functions(item)
+
+
+def _owner(item: object) -> str:
+    return f"{type(item).__name__} {item.name!r:.80}" if hasattr(item, "name") else f"{item!r:.80}"
 
 
 def sources(items: Any) -> tuple[Any, ...]:
@@ -348,20 +373,15 @@ class Toolset(Generic[Deps]):
         return selected
 
 
-def _flat(items: Any) -> Iterator[Function | Toolset]:
-    for item in sources(items):
-        if isinstance(item, Toolset):
-            yield item
-        elif isinstance(item, Function) or not _has_functions(item):
-            yield Function.of(item)
-        else:
-            yield from _flat(item.functions)
-
-
 def _entries_of(items: Any) -> list[_Entry]:
     entries: list[_Entry] = []
-    for item in _flat(items):
-        entries += item._entries if isinstance(item, Toolset) else [_Entry(item)]
+    for item in sources(items):
+        if isinstance(item, Toolset):
+            entries += item._entries
+        elif _is_source(item):
+            entries += _entries_of(item.functions)
+        else:
+            entries.append(_Entry(Function.of(item)))
     return entries
 
 

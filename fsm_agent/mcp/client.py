@@ -24,7 +24,7 @@ from fsm_agent._internal.text import expanded, guess
 from fsm_agent.agents.config_files import read_file
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
-from fsm_agent.mcp.session import Connection, MCPToolError, Target, background
+from fsm_agent.mcp.session import Connection, MCPServerError, MCPToolError, Target, background
 from fsm_agent.mcp.transports import Http, Stdio, Transport
 from fsm_agent.messages.message import Document, Image
 from fsm_agent.validation import require
@@ -302,7 +302,10 @@ class MCPServer:
     def _functions_of(self, tools: tuple[Tool, ...]) -> tuple[Function, ...]:
         listed, functions = self._offered
         if listed is not tools:
-            by_name = {tool.name: tool for tool in tools}
+            by_name: dict[str, Tool] = {}
+            for tool in tools:
+                if by_name.setdefault(tool.name, tool) != tool:
+                    raise MCPServerError(f"MCP server {self.name!r} lists two different tools named {tool.name!r:.80}")
             names = function_names(by_name, self._prefix)
             made = [self._function(tool, names[name]) for name, tool in by_name.items()]
             kept = map(self._adapt, made) if self._adapt else made

@@ -23,9 +23,9 @@ import pytest
 from support.copies import replace
 from support.paths import TESTS
 
-from fsm_agent import Agent
-from fsm_agent.errors import ConfigError, UsageError
-from fsm_agent.functions import Function
+from fsm_agent import Agent, Prompt
+from fsm_agent.errors import ConfigError, PromptError, UsageError
+from fsm_agent.functions import Function, Toolset
 from fsm_agent.mcp import MCPServer, MCPServerError, MCPToolError
 from fsm_agent.prompts import Prompts
 from fsm_agent.testing import Script, function_call
@@ -254,6 +254,34 @@ def test_names_are_distinct_and_the_same_in_any_order(stub):
     stub.pages = [[{"name": "read", "inputSchema": ANY}]]
     with MCPServer.http(stub.url, prefix="my files") as server:
         assert names(server) == ["my_files_read"]
+
+
+def test_a_server_lists_each_name_once(stub):
+    read = {"name": "read", "inputSchema": ANY}
+    stub.pages = [[read], [read]]  # a page that shifted while the list was read
+    with MCPServer.http(stub.url) as server:
+        assert names(server) == ["read"]
+    stub.pages = [[read, {**read, "description": "Another."}]]
+    with MCPServer.http(stub.url, name="files") as server, pytest.raises(MCPServerError, match=r"'files'.*'read'"):
+        names(server)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda functions: Agent(Script("ok"), functions=functions).call("go"),
+        lambda functions: Agent(Script("ok")).call(Prompt("go", functions=functions)),
+    ],
+)
+def test_servers_with_a_function_of_the_same_name_are_named(stub, call):
+    def add() -> None:
+        """Add."""
+
+    with MCPServer.http(stub.url, name="here") as here, MCPServer.http(stub.url, name="there") as there:
+        for others, named in (([here, there], "'here'.*'there'.*prefix"), ([here, add], "'here'.*add")):
+            with pytest.raises(PromptError, match=f"'add'.*{named}"):
+                call(others)
+        assert call([here, Toolset(there).prefixed("b_")]).output == "ok"
 
 
 class TestManyCallers:
