@@ -26,11 +26,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from fsm_agent._internal.redaction import mask_keys
 from fsm_agent._internal.structs import is_whole
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.call.journal import header_of
-from fsm_agent.errors import FsmAgentError, OutcomeError
+from fsm_agent.errors import FsmAgentError
 from fsm_agent.functions.context import GivenDeps
 from fsm_agent.messages.message import Image, Message
 from fsm_agent.store.errors import NotAsked, RunUnknown
@@ -152,9 +151,6 @@ class _Pages:
                     return JSONResponse(problem, 429)
                 run, after = await self._live.take(kept, by=who, task=self._task)
         except FsmAgentError as error:
-            if isinstance(error, OutcomeError):  # users must not see the names of runs and questions
-                text = mask_keys(error.problem) or "the answer does not fit the question"
-                error = BadRequest(text, "bad_answer")
             return _stream(sse(failing(error), translator))
         return _stream(sse(self._live.follow(run, after=after), translator))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -18,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from fsm_agent._internal.redaction import mask_keys, masked_arguments
 from fsm_agent.call.record import State
-from fsm_agent.errors import FsmAgentError
+from fsm_agent.errors import FsmAgentError, OutcomeError
 from fsm_agent.messages.events import (
     ArgumentsDelta,
     Done,
@@ -43,6 +44,8 @@ from fsm_agent.messages.json_data import about_question, event_data, json_data, 
 from fsm_agent.messages.message import Reasoning
 from fsm_agent.prompts.output import ANSWER
 from fsm_agent.runtime.log import LOG
+from fsm_agent.store.errors import AlreadyAnswered, Conflict, NotAsked, RunExists, RunUnknown
+from fsm_agent.web.requests import BadRequest
 
 Data: TypeAlias = dict[str, Any]
 T = TypeVar("T")
@@ -357,7 +360,7 @@ async def sse(
 ) -> AsyncGenerator[str]:
     r"""Yield a run's translated events as server-sent events, whose ids are the number of steps so far.
 
-    Errors become events in the protocol, but unexpected errors are sent without details.
+    Errors become events in the protocol.  Those that the client cannot mend are sent without their texts.
 
     Args:
         items: The iterator from `RunFollower.follow`, which is closed when the client disconnects.
@@ -434,12 +437,23 @@ async def failing(error: Exception) -> AsyncGenerator[tuple[int, Event]]:
     yield  # makes it a generator
 
 
+# What a client can cause and mend.  The texts of other errors may hold paths, addresses and names of the service.
+_OF_CLIENTS = (BadRequest, NotAsked, AlreadyAnswered, Conflict, RunUnknown, RunExists)
+
+
 def describe_error(error: Exception) -> tuple[str, str]:
-    """Return `(text, code)` to describe an error to a client.  Unexpected errors are logged and called internal."""
-    if isinstance(error, FsmAgentError):
+    """Return `(text, code)` to describe an error to a client.
+
+    An error that no client can mend is logged under an id, and only this id is told.
+    """
+    if isinstance(error, _OF_CLIENTS):
         return mask_keys(str(error)), getattr(error, "code", type(error).__name__)
-    LOG.error("a stream failed", exc_info=error)
-    return "an internal error; see the log of the server", "InternalError"
+    if isinstance(error, OutcomeError):  # its whole text names the run and the question
+        return mask_keys(error.problem) or "the answer does not fit the question", "bad_answer"
+    id = secrets.token_hex(4)
+    LOG.error("a stream failed (%s)", id, exc_info=error)
+    code = type(error).__name__ if isinstance(error, FsmAgentError) else "InternalError"
+    return f"an internal error; it stands in the log of the server under {id}", code
 
 
 def _lines(data: Data | Any) -> str:

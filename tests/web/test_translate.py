@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from served import Letter, desk, letters
 from support.examples import examples
 
-from fsm_agent import Agent, Approved, Denied, Function, Image, MemoryStore, Modified
+from fsm_agent import Agent, Approved, Denied, Function, Image, MemoryStore, Modified, UsageError
 from fsm_agent.messages import (
     Event,
     FunctionEnded,
@@ -31,6 +31,7 @@ from fsm_agent.messages import (
     Text,
     TextDelta,
 )
+from fsm_agent.store import RunBusy, StoreError
 from fsm_agent.testing import Pieces, Script, function_call
 from fsm_agent.web import AgUi, AiSdk, BadRequest, EventTranslator, JsonEvents, RunFollower, failing, read_json, sse
 
@@ -365,12 +366,29 @@ class TestServerEvents:
 
         return asyncio.run(main())
 
-    def test_errors_are_told_and_bugs_without_details(self) -> None:
+    def test_what_a_client_can_mend_is_told(self) -> None:
         *_, told = self.lines(failing(BadRequest(f"no: {KEY}", "bad_name")), end="")
         assert json.loads(told[6:]) == {"type": "RUN_ERROR", "message": "no: sk-a***", "code": "bad_name"}
-        *_, told = self.lines(failing(ZeroDivisionError("secret")))
-        assert json.loads(told[6:])["code"] == "InternalError"
-        assert "secret" not in told
+
+    @pytest.mark.parametrize(
+        ("error", "code"),
+        [
+            (ZeroDivisionError("/srv/runs.db"), "InternalError"),
+            (StoreError("/srv/runs.db cannot be opened"), "StoreError"),
+            (RunBusy("r1", "/srv/runs.db", since_s=0.0, until_s=1.0), "RunBusy"),
+            (UsageError("deps=: expected a Shop of /srv/runs.db, got None"), "UsageError"),
+        ],
+    )
+    def test_what_no_client_can_mend_is_told_by_its_place_in_the_log(
+        self, error: Exception, code: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        *_, told = self.lines(failing(error))
+        assert json.loads(told[6:])["code"] == code
+        assert "/srv" not in told
+        (record,) = caplog.records
+        assert record.exc_info is not None
+        assert record.exc_info[1] is error
+        assert record.args[0] in told
 
     def test_a_quiet_connection_is_kept_alive_and_closed_with_its_client(self) -> None:
         closed = []
