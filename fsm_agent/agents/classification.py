@@ -500,20 +500,17 @@ class ClassificationRequest:
     def _found(self, labels: Mapping[str, Any], scores: Scores, results: tuple[Result, ...]) -> Classification[Any]:
         total = math.fsum(scores.masses.values())
         plain = {name: mass / total if total else 1 / len(labels) for name, mass in scores.masses.items()}
-        by = self.calibration
-        probabilities = plain if by is None else by.corrected(scores.masses, scores.floor)
-        likeliest = max(probabilities, key=lambda name: probabilities[name])
-        return Classification(
-            label=labels[likeliest],
-            probabilities={labels[name]: p for name, p in probabilities.items()},
+        found = Classification(
+            label=labels[max(plain, key=plain.__getitem__)],
+            probabilities={labels[name]: p for name, p in plain.items()},
             coverage=scores.coverage,
             is_calibrated=scores.is_measured,
             missing=tuple([labels[name] for name in scores.missing]),
             raw={labels[name]: mass for name, mass in scores.masses.items()},
             floor=scores.floor,
-            calibration=by,
             results=results,
         )
+        return found if self.calibration is None else self.calibration.applied(found)
 
 
 def question_about(what: What, prompt: str | Prompt[Any] | None, question: str) -> str | Prompt[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from fsm_agent._internal.structs import Vector
@@ -57,31 +58,25 @@ def check_system_needs(system: System, agent: str, deps: object) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
 class SystemPrompt:
-    """The system prompt of a call.
+    """The system prompt of a call."""
 
-    If ``args`` is None, the values for the prompt's variables come from the dialog.
-    """
+    system: System
+    agent: str  # its name
+    args: Mapping[str, Any] | None = None  # the values of the prompt's variables, or None for those of the dialog
+    keep: bool = False
+    deps: Any = None
 
-    __slots__ = ("_agent", "_args", "_deps", "_keep", "_system")
-
-    def __init__(
-        self, system: System, agent: str, args: Mapping[str, Any] | None = None, keep: bool = False, deps: Any = None
-    ) -> None:
-        require("keep_system", keep, isinstance(keep, bool), "True or False")
-        if args is not None:
-            require("system_args", args, isinstance(args, Mapping), "values by name, such as {'name': 'Ada'}")
-            if not isinstance(system, Prompt):
+    def __post_init__(self) -> None:
+        require("keep_system", self.keep, isinstance(self.keep, bool), "True or False")
+        if self.args is not None:
+            require("system_args", self.args, isinstance(self.args, Mapping), "values by name, such as {'name': 'Ada'}")
+            if not isinstance(self.system, Prompt):
                 raise UsageError(
-                    f"system_args: expected none, since system of the agent {agent!r} has no variables, got"
-                    f" {safe_repr(args)};"
-                    " pass a Prompt as system"
+                    f"system_args: expected none, since system of the agent {self.agent!r} has no variables, got"
+                    f" {safe_repr(self.args)}; pass a Prompt as system"
                 )
-        self._system = system
-        self._agent = agent
-        self._args = args
-        self._keep = keep
-        self._deps = deps
 
     def before(self, dialog: Dialog) -> Dialog:
         """Return a dialog that begins with the agent's system prompt, which replaces any other.
@@ -90,8 +85,8 @@ class SystemPrompt:
         removed.
         """
         has_own = len(dialog) > 0 and dialog[0].role == "system"
-        if has_own and self._keep:
-            if self._args is not None:
+        if has_own and self.keep:
+            if self.args is not None:
                 raise UsageError("expected either system_args or keep_system=True, got both; leave one out")
             return dialog
         args = self._values(dialog)
@@ -114,24 +109,24 @@ class SystemPrompt:
 
         Until then, an empty system message takes its place.
         """
-        is_kept = self._keep and len(dialog) > 0 and dialog[0].role == "system"
-        return self._deps is LATER and not is_kept and is_of_deps(self._system)
+        is_kept = self.keep and len(dialog) > 0 and dialog[0].role == "system"
+        return self.deps is LATER and not is_kept and is_of_deps(self.system)
 
     def text(self) -> str:
         """Return a system prompt that the driver has to make, now that the deps are known."""
         return self._text(NO_ARGS, may_keep=False)
 
     def _values(self, dialog: Dialog) -> Mapping[str, Any]:
-        if not isinstance(self._system, Prompt):
+        if not isinstance(self.system, Prompt):
             return NO_ARGS
-        if self._args is not None:
-            check_used(self._system.template, self._args)
-            return self._args
-        used = self._system.variables
+        if self.args is not None:
+            check_used(self.system.template, self.args)
+            return self.args
+        used = self.system.variables
         return {name: value for name, value in (dialog.system_args or {}).items() if name in used}
 
     def _text(self, args: Mapping[str, Any], may_keep: bool) -> str:
-        system = self._system
+        system = self.system
         if isinstance(system, str):
             return system
         if isinstance(system, Prompt):
@@ -140,18 +135,18 @@ class SystemPrompt:
             except PromptError as error:
                 kept = ", or keep_system=True to keep what the dialog begins with" if may_keep else ""
                 right = f"pass the variables as call(…, system_args={{…}}){kept}"
-                raise PromptError(f"system of the agent {self._agent!r}: {error}; {right}") from error
+                raise PromptError(f"system of the agent {self.agent!r}: {error}; {right}") from error
             if any(not isinstance(part, Text) for part in message.parts):
                 raise UsageError(
-                    f"system of the agent {self._agent!r}: expected text, got an image or document in system_args;"
+                    f"system of the agent {self.agent!r}: expected text, got an image or document in system_args;"
                     " pass it with the task"
                 )
             return message.text
-        check_system_needs(system, self._agent, self._deps)
+        check_system_needs(system, self.agent, self.deps)
         makes: Any = system
-        text: object = makes(self._deps) if is_of_deps(system) and self._deps is not None else makes()
+        text: object = makes(self.deps) if is_of_deps(system) and self.deps is not None else makes()
         if not isinstance(text, str):
-            raise invalid(f"the return value of system of the agent {self._agent!r}", text, "a string")
+            raise invalid(f"the return value of system of the agent {self.agent!r}", text, "a string")
         return text
 
 

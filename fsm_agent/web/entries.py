@@ -259,7 +259,7 @@ def _align(a: RunHistory, b: RunHistory, after: int, until: int) -> Iterator[Row
     """Yield rows with the entries of both runs in order.  Entries with the same key share a row."""
     ones, others = a.entries[after:until], b.entries[after:until]
     items, other_items = tell_entries(a, after, until), tell_entries(b, after, until)
-    matcher = SequenceMatcher(None, _labels(a, after, until), _labels(b, after, until), autojunk=False)
+    matcher = SequenceMatcher(None, [one.key for one in ones], [other.key for other in others], autojunk=False)
     for tag, i, i_end, j, j_end in matcher.get_opcodes():
         if tag == "equal":
             for x, y in zip(range(i, i_end), range(j, j_end), strict=True):
@@ -267,16 +267,6 @@ def _align(a: RunHistory, b: RunHistory, after: int, until: int) -> Iterator[Row
         else:
             yield from (Row(item, None, False) for item in items[i:i_end])
             yield from (Row(None, item, False) for item in other_items[j:j_end])
-
-
-def _labels(reading: RunHistory, after: int, until: int) -> list[tuple[str, int]]:
-    """Return a unique label for each entry, made of its key and the number of earlier entries with this key."""
-    count: Counter[str] = Counter()
-    labels = []
-    for entry in reading.entries[after:until]:
-        labels.append((entry.key, count[entry.key]))
-        count[entry.key] += 1
-    return labels
 
 
 def _as_text(found: Sequence[tuple[str, object, object]]) -> list[tuple[str, str, str]]:
