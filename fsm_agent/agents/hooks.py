@@ -130,15 +130,10 @@ def listener_of(hooks: Sequence[Any], call: AgentCall[Any], name: str) -> Callab
     prompt = call.prompt
     if not hooks and not any(f.delegate.has_listener for f in prompt.offers if f.delegate):
         return None
-    return make_listener(hooks, call, name)
+    return Listener(hooks, call, name)
 
 
-def make_listener(hooks: Sequence[Any], process: Process, name: str) -> Callable[[Event], None]:
-    """Return a listener that passes the events from a process, and from the processes inside it, to their hooks."""
-    return _Listener(hooks, process, name)
-
-
-class _Listener:
+class Listener:
     """Passes a process's events to its hooks, and to the hooks of inner processes."""
 
     def __init__(self, hooks: Sequence[Any], process: Process, name: str) -> None:
@@ -189,19 +184,15 @@ def _record_of(inner: ChildHandle) -> Any:
 
 def notify(hooks: Iterable[Any], event: Event, record: Any = None) -> None:
     """Call the hooks' methods that receive an event."""
-    name = _METHODS.get(type(event), "on_event")
+    own = _METHODS.get(type(event), "on_event")
+    names = ("on_event",) if own == "on_event" else (own, "on_event")
     for hook in hooks:
-        if (method := getattr(hook, name, None)) is not None:
-            _tell(method, event, record)
-        if name != "on_event" and (method := getattr(hook, "on_event", None)) is not None:
-            _tell(method, event, record)
-
-
-def _tell(method: Callable[..., Any], event: Event, record: Any) -> None:
-    if _gets_record(method):
-        method(event, record)
-    else:
-        method(event)
+        for name in names:
+            method = getattr(hook, name, None)
+            if method is not None and _gets_record(method):
+                method(event, record)
+            elif method is not None:
+                method(event)
 
 
 _TOKENS = frozenset([name for name in field_names(Usage) if name.endswith("_tokens")])

@@ -173,10 +173,9 @@ def _takes_context(function: Callable[..., Any]) -> bool:
 
 def returned_type(function: Any, output: Any) -> Any:
     """Return the type in a function's return annotation, or ``output`` if there is no annotation."""
-    written = inspect.unwrap(function)
-    annotation = getattr(written, "__annotations__", {}).get("return", Any)
+    annotation = getattr(inspect.unwrap(function), "__annotations__", {}).get("return", Any)
     try:
-        found = get_type_hints(SimpleNamespace(__annotations__={"return": annotation}), written.__globals__)["return"]
+        found = evaluated(annotation, function)
     except (NameError, TypeError, AttributeError):  # a type that is local or only known to type checkers
         if output not in (str, Any):
             return output
@@ -185,6 +184,18 @@ def returned_type(function: Any, output: Any) -> Any:
             " set output=… of the class, or annotate with the type itself"
         ) from None
     return output if found in (Any, None, type(None)) or isinstance(found, TypeVar) else found
+
+
+def evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
+    """Return a return annotation as a type.  Parameter annotations are ignored, because their names may be unknown."""
+    written = inspect.unwrap(getattr(function, "func", function))  # a partial function has func
+    written = written if inspect.isroutine(written) else written.__call__
+    try:
+        names = dict(inspect.getclosurevars(written).nonlocals)
+    except (TypeError, ValueError):  # written in C, or with a name that is given a value later
+        names = {}
+    alone = SimpleNamespace(__annotations__={"return": annotation})
+    return get_type_hints(alone, getattr(written, "__globals__", None), names)["return"]
 
 
 def _task(request: Request) -> str | Payload:

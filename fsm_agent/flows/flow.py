@@ -14,7 +14,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.batch import CONCURRENCY, Progress, TaskResults
 from fsm_agent.agents.builder import check_needs
 from fsm_agent.agents.handoffs import check_policy
-from fsm_agent.agents.hooks import make_listener
+from fsm_agent.agents.hooks import Listener
 from fsm_agent.agents.persistence import run_name
 from fsm_agent.agents.runnable import (
     Runnable,
@@ -322,7 +322,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         if not has_listener(self._flow):
             return None
         process.run_context.has_listener = True
-        return make_listener(self._flow.hooks, process, self.name)
+        return Listener(self._flow.hooks, process, self.name)
 
     def _definition(self, options: Mapping[str, Any]) -> ProcessFactory:
         _check_known(options, ("deps", "clients"))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 from itertools import combinations
-from types import NoneType, SimpleNamespace
+from types import NoneType
 from typing import Annotated, Any, Generic, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 import pydantic
@@ -31,6 +31,7 @@ from fsm_agent._internal.structs import (
     types_of,
     without_notes,
 )
+from fsm_agent.agents.program import evaluated
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import schema_json
 from fsm_agent.call.record import CallRecord, State
@@ -298,23 +299,11 @@ def returned_types(function: Callable[..., Any]) -> tuple[Any, ...]:
     if annotation is inspect.Signature.empty:
         raise FlowError(f"function {name!r}: expected a return type, got none; add one, such as -> str")
     try:
-        hint = _evaluated(annotation, function)
+        hint = evaluated(annotation, function)
     except (NameError, TypeError):  # a type that is local to another function
         what = f"expected a type that a module defines, got {annotation!r}, which is not found"
         raise FlowError(f"return type of the function {name!r}: {what}") from None
     return tuple(NoneType if kind is None else kind for kind in types_of(hint))
-
-
-def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
-    """Return a return annotation as a type.  Parameter annotations are ignored, because their names may be unknown."""
-    written = inspect.unwrap(getattr(function, "func", function))  # a partial function has func
-    written = written if inspect.isroutine(written) else written.__call__
-    try:
-        names = dict(inspect.getclosurevars(written).nonlocals)
-    except (TypeError, ValueError):  # written in C, or with a name that is given a value later
-        names = {}
-    alone = SimpleNamespace(__annotations__={"return": annotation})
-    return get_type_hints(alone, getattr(written, "__globals__", None), names)["return"]
 
 
 def _is_exactly(value: Any, case: Any) -> bool:
