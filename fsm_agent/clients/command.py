@@ -27,7 +27,7 @@ from fsm_agent._internal.text import plain
 from fsm_agent.call.effects import Request
 from fsm_agent.clients.exchange import check_open, warn_of_left_out
 from fsm_agent.clients.sync_verbs import SyncVerbs
-from fsm_agent.errors import BadReply, ConfigError, Overloaded, ProviderError, TimedOut, UsageError
+from fsm_agent.errors import BadReply, ConfigError, Overloaded, TimedOut, UsageError
 from fsm_agent.messages.convert import transcript
 from fsm_agent.messages.events import Delta, TextDelta, UsageReported
 from fsm_agent.messages.message import Document, FunctionResult, Image, Message, Text
@@ -364,9 +364,9 @@ class CommandClient(SyncVerbs):
             prompt = f"{system}\n\n{prompt}"
         texts = {"prompt": _sayable(prompt), "system": _sayable(system), "model": self._model}
         arguments = [self._command[0]]
-        for number, word in enumerate(self._command[1:], start=1):
+        for word in self._command[1:]:
             filled = _PLACEHOLDER.sub(lambda placeholder: texts[placeholder[1]], word)
-            self._check_argument(word, filled, is_behind="--" in self._command[1:number])
+            self._check_argument(word, filled, is_behind="--" in arguments)
             arguments.append(filled)
         content = b"" if "{prompt}" in template else prompt.encode("utf-8", "replace")
         return CommandRun(
@@ -392,8 +392,9 @@ class CommandClient(SyncVerbs):
         how = f"exit status {status}" if status > 0 else _signal(-status)
         message = f"the command {self._name!r} failed with {how}{self._error_output(run)}"
         known = failure(500, {}, self._mask(run.errors.decode("utf-8", "replace")).encode())
-        kind = Overloaded if type(known) is ProviderError else type(known)
-        raise kind(message, code=f"exit {status}" if status > 0 else how, retryable=known.retryable, model=self.name)
+        raise type(known)(
+            message, code=f"exit {status}" if status > 0 else how, retryable=known.retryable, model=self.name
+        )
 
     def _check_failure(self, found: tuple[str, int | None, float | None] | None) -> None:
         if found is None:

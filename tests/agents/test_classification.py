@@ -10,7 +10,7 @@ import pytest
 
 from fsm_agent import Agent, AgentBase, CallFailed, Dialog, Limits, Payload, Prompt, Reply, UsageError, function
 from fsm_agent.agents import Calibration, Classification
-from fsm_agent.clients import FallbackClient, RateLimit, RateLimitedClient, client_for, register_client
+from fsm_agent.clients import register_client
 from fsm_agent.testing import Script, registries, token_reply
 
 AB = ("a", "b")
@@ -139,15 +139,6 @@ def test_a_model_that_reports_no_probabilities_is_not_calibrated() -> None:
         assert asyncio.run(Agent(script).aclassify("Which?", AB, args={"temperature": 1})) == found
     (settings,) = [request.settings for request in script.requests]
     assert (settings.top_logprobs, settings.max_tokens, settings.temperature) == (None, None, 1)
-
-
-def test_clients_say_what_they_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI", "ANTHROPIC"):
-        monkeypatch.setenv(f"{name}_API_KEY", "sk-test")
-    with client_for("openai:gpt-4o") as openai, client_for("anthropic:claude-x") as anthropic:
-        assert (openai.reports_logprobs, anthropic.reports_logprobs) == (True, False)
-        assert not FallbackClient([openai, anthropic]).reports_logprobs
-        assert RateLimitedClient(openai, RateLimit(requests_per_minute=9)).reports_logprobs
 
 
 # The call

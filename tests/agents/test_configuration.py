@@ -360,16 +360,6 @@ class TestClients:
             agent("Write.")
         assert isinstance(e.value.__cause__, ConfigError)
 
-    @pytest.mark.parametrize("name", ["openai", "Cabin", "a:b"])
-    def test_a_name_that_cannot_be_used_is_refused(self, name):
-        with pytest.raises(ConfigError, match=name):
-            register_client(name, lambda model: Script())
-
-    def test_what_is_no_client_is_refused(self):
-        register_client("cabin", lambda model: "x")
-        with pytest.raises(CallFailed, match="cabin"):
-            build_agent({"agent_type": "paper", "model": "cabin:big"})("Write.")
-
 
 class TestReferences:
     def test_they_are_replaced_where_they_are_used_and_nowhere_else(self, monkeypatch):

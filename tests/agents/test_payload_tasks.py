@@ -7,8 +7,7 @@ import logging
 
 import pytest
 
-from fsm_agent import Agent, AgentBase, Dialog, FallbackClient, MemoryStore, Message, Payload, Prompt
-from fsm_agent.clients import RateLimit, RateLimitedClient, client_for
+from fsm_agent import Agent, AgentBase, Dialog, MemoryStore, Message, Payload, Prompt
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import Text
 from fsm_agent.testing import Script
@@ -78,16 +77,6 @@ class TestWithoutImages:
         assert sent(script) == [["text"]] * 3 + [["text", "document"]]
         (record,) = caplog.records
         assert "'blind'" in record.getMessage()
-
-    @pytest.mark.parametrize(
-        ("model", "takes"), [("openai:gpt-5", True), ("openai:gpt-4", False), ("local:", False), ("google:x", True)]
-    )
-    def test_a_client_says_what_its_model_takes(self, model, takes):
-        client = client_for(model)
-        limited = RateLimitedClient(client, RateLimit(max_concurrent=1))
-        assert (client.takes_images, limited.takes_images) == (takes, takes)
-        assert FallbackClient([client, Blind()]).takes_images is takes
-        assert FallbackClient([client, Script()]).takes_images
 
 
 class TestOfAClass:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from conformance.client_requests import ASYNC, REQUEST, TWO_WAYS, WAYS, ask, shown_by
 from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, http
-from support.http_clients import KEY, WHOLE, client_of, completion, good, text
+from support.http_clients import KEY, ROOMY, WHOLE, client_of, completion, good, over_httpx, text
 
 from fsm_agent.clients import HttpClient, client_for
 from fsm_agent.errors import ConfigError, ProviderError
@@ -67,19 +67,23 @@ class TestKeys:
 
     @pytest.mark.parametrize("way", TWO_WAYS)
     def test_a_server_that_quotes_it_is_not_quoted(self, way: str) -> None:
-        said = {"error": {"message": f"Incorrect key: {KEY}.", "type": KEY, "code": KEY}}
+        key = "opensesame4711"  # by its looks, nothing tells that it is one
+        said = {"error": {"message": f"Incorrect: {key}.", "type": key, "code": key}}
         scripts: list[list[Step]] = [
-            [http(said, status=401, x_request_id=KEY)],
+            [http(said, status=401, x_request_id=key)],
             [http(said, status=500)],
-            [http("", status=302, location=f"https://example.invalid/{KEY}")],
-            [http("", content_type=f"text/{KEY}")],
+            [http("", status=300, location=f"https://example.invalid/{key}")],
+            [http("", content_type=f"text/{key}")],
             [SSE_HEAD, chunk(events(said)), END_OF_CHUNKS],
+            [f"HTTP/1.1 200 OK\r\n{key} x: y\r\n\r\n".encode(), CLOSE],
         ]
         for script in scripts:
-            with FaultServer(script) as server, client_of(server) as client, pytest.raises(ProviderError) as caught:
-                ask(client, way)
-            assert KEY not in shown_by(caught.value)
-            assert "***" in shown_by(caught.value)
+            with FaultServer(script) as server:
+                for network in (ROOMY, over_httpx(ROOMY, server.base_url)):
+                    with client_of(server, network, api_key=key) as client, pytest.raises(ProviderError) as caught:
+                        ask(client, way)
+                    assert key not in shown_by(caught.value)
+                    assert "***" in shown_by(caught.value)
 
     @pytest.mark.parametrize("way", TWO_WAYS)
     def test_one_that_comes_back_as_the_id_of_a_request_is_not_kept(self, way: str) -> None:

@@ -256,6 +256,27 @@ def test_members_may_be_clients_that_are_registered() -> None:
         assert Agent(client).call("Hello?").output == "Hi."
 
 
+def test_it_takes_what_one_takes_and_reports_what_all_report() -> None:
+    class Blind(Script):
+        takes_images = reports_logprobs = False
+
+        def check_available(self) -> None:
+            raise ConfigError(self.name)
+
+    for members, takes_images, reports_logprobs in (
+        ([Script(), Script()], True, True),
+        ([Script(), Blind()], True, False),
+        ([Blind(), Script()], True, False),
+        ([Blind(name="a"), Blind(name="b")], False, False),
+    ):
+        client = FallbackClient(members)
+        assert (client.takes_images, client.reports_logprobs) == (takes_images, reports_logprobs)
+        if takes_images:
+            client.check_available()
+    with pytest.raises(ConfigError, match=r"^a$"):
+        client.check_available()
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 def test_all_are_closed(is_async: bool) -> None:
     members = [Closing(), Closing(fails=True), Closing()]

@@ -502,6 +502,21 @@ class TestRequests:
         assert client_for("ollama:gpt-oss:20b").name == "ollama:gpt-oss:20b"
         assert client_for("local:").name == "local:"
 
+    @pytest.mark.parametrize(
+        ("model", "takes_images", "reports_logprobs"),
+        [
+            ("openai:gpt-4o", True, True),
+            ("openai:gpt-4", False, True),
+            ("anthropic:claude-x", True, False),
+            ("local:", False, True),
+        ],
+    )
+    def test_it_takes_and_reports_what_its_model_does(
+        self, model: str, takes_images: bool, reports_logprobs: bool
+    ) -> None:
+        client = client_for(model)
+        assert (client.takes_images, client.reports_logprobs) == (takes_images, reports_logprobs)
+
     def test_an_unknown_provider_is_a_mistake_at_once(self) -> None:
         for make in (lambda: client_for("opnai:gpt-5-mini"), lambda: HttpClient("opnai", "gpt-5-mini")):
             with pytest.raises(ConfigError, match="'openai'"):

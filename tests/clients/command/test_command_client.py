@@ -172,6 +172,7 @@ def test_one_json_document_may_have_many_lines() -> None:
     ("code", "kind", "is_retryable"),
     [
         ("sys.exit('it broke')", Overloaded, True),
+        ("sys.exit('invalid api key')", AuthFailed, False),
         ("sys.stdout.buffer.write(bytes(range(256)))", BadReply, True),
         ("pass", BadReply, True),
     ],

@@ -247,7 +247,7 @@ class TestNetwork:
             ({"client": httpx.AsyncClient, "verify": False}, "verify"),
             ({"client": httpx.AsyncClient(), "max_connections": 5}, "max_connections"),
             ({"max_connections": 0}, "max_connections"),
-            ({"read_s": -1}, "read_s"),
+            ({"read_s": 0}, "read_s"),
             ({"idle_s": float("nan")}, "idle_s"),
         ],
     )

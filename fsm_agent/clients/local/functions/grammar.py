@@ -12,13 +12,12 @@ from fsm_agent.clients.local.functions.question import UNSPACED, Question, witho
 MAX_CHUNKS = 400  # per phrase
 _CHUNK = re.compile(rf"\s+|{UNSPACED}|\w+(?:[-'\u2019.@:/\\_+&]{{1,2}}\w+)*|[^\w\s]+")
 _SHORT = re.compile(f"{UNSPACED}{{1,6}}")  # a name by itself
-_FREE_TEXT = r'/"[^"\\\n]{1,60}"/'
 _NOT_EMPTY = r"/[^ ](.*[^ ])?/"
 _MOST_ITEMS = 6
 
 
 class Grammar:
-    """The values that one argument may have.
+    """The values that one argument may have, by its resolved schema.
 
     Values that other arguments have used are left out, unless no other values remain.
     """
@@ -39,14 +38,14 @@ class Grammar:
         """Return True if the question contains a value that fits this schema, or if the schema lists all values."""
         if schema.get("enum"):
             return True
-        match type_of(schema):
+        match schema.get("type"):
             case "integer" | "number" as kind:
                 return bool(self._numbers(kind))
             case "array":
                 return self.can_copy(schema.get("items") or {})
-            case "string":
-                return bool(without(self._question.phrases, self._used))
-        return True
+            case "boolean" | "object":
+                return True
+        return bool(without(self._question.phrases, self._used))
 
     def _rule(self, body: str, kind: str = "r") -> str:
         return self._rules.setdefault(body, f"{kind}{len(self._rules)}")  # terminals have capitals
@@ -57,15 +56,14 @@ class Grammar:
     def _value(self, schema: Mapping[str, Any]) -> str:
         if enum := schema.get("enum"):
             return self._one_of([quoted(value) for value in enum])
-        match type_of(schema):
+        match schema.get("type"):
             case "boolean":
                 return self._one_of(["true", "false"])
             case "integer" | "number" as kind:
                 numbers = self._numbers(kind)
                 return self._one_of(numbers) if numbers else _digits(kind)
             case "array":
-                items = schema.get("items")
-                value = self._value(items if isinstance(items, Mapping) else {})
+                value = self._value(schema.get("items") or {})
                 return self._rule(f'"[" {value} (", " {value}){{0,{_MOST_ITEMS}}} "]"')
             case "object" if properties := schema.get("properties"):
                 wanted = [name for name in properties if name in schema.get("required", properties)]
@@ -82,13 +80,8 @@ class Grammar:
 
     def _text(self) -> str:
         phrases = without(self._question.phrases, self._used) or [self._question.text]
-        names = []
-        for phrase in phrases:
-            if chunks := _chunks(phrase, is_begin=self._question.text.startswith(phrase)):
-                name = self._rule(f'%regex {{"substring_chunks": {quoted(chunks)}}}', "P")
-                names.append(name)
-        if not names:
-            return _FREE_TEXT
+        chunks = [_chunks(phrase, is_begin=self._question.text.startswith(phrase)) for phrase in phrases]
+        names = [self._rule(f'%regex {{"substring_chunks": {quoted(pieces)}}}', "P") for pieces in chunks]
         text = self._rule(f"({' | '.join(names)}) & {_NOT_EMPTY}", "T")
         return f'"\\"" {text} "\\""'
 
@@ -110,15 +103,6 @@ def _chunks(phrase: str, *, is_begin: bool) -> list[str]:
 
 def _digits(kind: str) -> str:
     return "/-?[0-9]{1,9}/" if kind == "integer" else r"/-?[0-9]{1,9}(\.[0-9]{1,6})?/"
-
-
-def type_of(schema: Mapping[str, Any]) -> str:
-    """Return the type of a schema's values: the first one listed that is not null."""
-    for choice in schema.get("anyOf") or schema.get("oneOf") or ():
-        if (kind := type_of(choice)) != "null":
-            return kind
-    kind = schema.get("type", "string")
-    return next((name for name in kind if name != "null"), "string") if isinstance(kind, list) else str(kind)
 
 
 def quoted(value: object) -> str:

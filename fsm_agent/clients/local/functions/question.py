@@ -54,11 +54,13 @@ _TENS_WORDS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty
 _TENS = {word: 10 * number for number, word in enumerate(_TENS_WORDS, 2)}
 _WORDS = {word: number for number, word in enumerate(_SMALL)} | _TENS
 _SCALES = {"hundred": 100, "thousand": 1000, "k": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_SCALE = re.compile(rf"\s?({'|'.join(_SCALES)})\b", re.I)
 _NUMERAL = re.compile(r"(?<![A-Za-z\d.])(?:(?<![\w)])[-\u2212])?\d[\d,]*(?:\.\d+)?(?:[eE]-?\d+(?![A-Za-z]))?")
 _IDENTIFIER = re.compile(r"[A-Za-z]+[-_#]$")
 _NUMBER_WORD = re.compile(
     rf"\b(?:(?P<tens>{'|'.join(_TENS)})[- ])?(?P<word>{'|'.join(sorted(_WORDS, key=len, reverse=True))})\b", re.I
 )
+_PRONOUN = re.compile(r" (?:of|whi|tha)", re.I)  # behind "one"
 _NO_COUNT = re.compile(r"\b(the|which|this|that|any|no|every|each|another)\s+$", re.I)
 
 _CONTENT = re.compile(r"[^\W_]|[^\x00-\x7f]")
@@ -121,10 +123,7 @@ class Question:
         for match in _NUMBER_WORD.finditer(text):
             word = match["word"].lower()
             count = _WORDS[word] + (_TENS[match["tens"].lower()] if match["tens"] else 0)
-            behind = text[match.end() : match.end() + 6].lower()
-            if word == "one" and (
-                _NO_COUNT.search(text[: match.start()]) or behind.startswith((" of", " whi", " tha"))
-            ):
+            if word == "one" and (_NO_COUNT.search(text[: match.start()]) or _PRONOUN.match(text, match.end())):
                 continue
             if any(start <= match.start() < end for start, end in taken):
                 continue
@@ -133,9 +132,8 @@ class Question:
         return tuple(sorted(found))
 
     def _scaled(self, start: int, end: int, value: float) -> Number:
-        behind = self.text[end : end + 12].lower()
-        if scale := re.match(rf"\s?({'|'.join(_SCALES)})\b", behind):
-            return Number(start, end + scale.end(), as_json(value * _SCALES[scale[1]]))
+        if scale := _SCALE.match(self.text, end):
+            return Number(start, scale.end(), as_json(value * _SCALES[scale[1].lower()]))
         return Number(start, end, as_json(value))
 
     @cached_property

@@ -26,7 +26,7 @@ from fsm_agent import Agent, CallFailed, Limits
 from fsm_agent.call import Reason, Request
 from fsm_agent.clients import HttpClient
 from fsm_agent.clients.local.functions import extraction as reading
-from fsm_agent.errors import ProviderError, TimedOut
+from fsm_agent.errors import BadReply, ProviderError, TimedOut
 from fsm_agent.functions import Function
 from fsm_agent.messages import (
     ArgumentsDelta,
@@ -37,6 +37,7 @@ from fsm_agent.messages import (
     Reply,
     Settings,
     TextDelta,
+    Usage,
     UsageReported,
 )
 from fsm_agent.prompts import Output
@@ -52,13 +53,16 @@ class LlamaServer(HttpStubServer):
 
     Attributes:
         paths: The paths of the requests, in order.
+        bodies: Their bodies.
         chats: The bodies of the chats.
     """
 
     def __init__(self) -> None:
         self.paths: list[str] = []
+        self.bodies: list[dict[str, Any]] = []
         self.chats: list[dict[str, Any]] = []
         self.at: dict[int, Callable[[], object]] = {}
+        self.tokens: list[int] | None = [1, 2, 3]
         self.answer = "It is sunny."
         self.finish = "stop"
         stub = self
@@ -69,11 +73,12 @@ class LlamaServer(HttpStubServer):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 stub.paths.append(self.path)
+                stub.bodies.append(body)
                 refusal = stub.at.get(len(stub.paths), lambda: None)()
                 if refusal is not None:
                     self.send(500, {"error": {"code": 500, "message": str(refusal), "type": "server_error"}})
                 elif self.path == "/tokenize":
-                    self.send(200, {"tokens": [1, 2, 3]})
+                    self.send(200, {"tokens": stub.tokens})
                 elif self.path == "/v1/completions":
                     self.send(200, stub.completed(body))
                 else:
@@ -157,12 +162,36 @@ class TestCalls:
     def test_a_call_is_an_ordinary_reply(self, server: LlamaServer):
         with client_of(server) as client:
             reply = client.complete(ASKED)
-        assert reply.message == Message.of("assistant", CALL.changed(id=""))
-        assert reply.finish == "tool_calls"
-        assert server.paths == ANSWERED_PATHS
-        assert (reply.usage.input_tokens, reply.usage.output_tokens) == (20, 8), "of all requests together"
-        assert len(reply.adapted) == 1
-        assert "'fetch_weather' was chosen and filled in" in reply.adapted[0]
+        (note,) = reply.adapted
+        assert reply == Reply(
+            message=Message.of("assistant", CALL.changed(id="")),
+            usage=Usage(input_tokens=20, output_tokens=8),  # of all requests together
+            finish="tool_calls",
+            adapted=(note,),
+        )
+        assert note.startswith("'fetch_weather' was chosen and filled in")
+        assert note.endswith("5)"), "the number of requests"
+
+    def test_the_model_is_asked_for_what_it_likes_best(self, server: LlamaServer):
+        with client_of(server) as client:
+            client.complete(ASKED)
+        split, *scored, filled = server.bodies
+        assert split == {"content": "Is it nice in Lisbon?", "add_special": False, "parse_special": False}
+        likeliest = {"model": "tiny", "temperature": 0, "cache_prompt": True}
+        forced = {**likeliest, "max_tokens": 3, "logprobs": 1, "grammar": "root ::= <[1]> <[2]> <[3]>"}
+        assert scored == [
+            {**forced, "prompt": f"Function: {described}\nUser's request: "}
+            for described in (
+                "Do something.",
+                "fetch weather: Return the weather in a city. (city)",
+                "erase: Delete a file. (path)",
+            )
+        ]
+        assert filled.pop("prompt").endswith(
+            '- city (string): \nQuestion: Is it nice in Lisbon?<|im_end|>\n<|im_start|>assistant\n{"city":'
+        )
+        assert filled.pop("grammar").startswith("%llguidance {}\n")
+        assert filled == {**likeliest, "max_tokens": 90}
 
     def test_all_four_methods_agree(self, server: LlamaServer):
         async def asynchronous() -> list[Any]:
@@ -221,11 +250,33 @@ class TestCalls:
 
 class TestAnswers:
     def test_an_answer_with_the_result_is_the_models(self, server: LlamaServer):
+        server.answer = 'It is "sunny."'  # small models quote what they are given
+        asked = with_result("sunny")
         with client_of(server) as client:
-            reply = client.complete(with_result("sunny"))
+            reply = client.complete(asked.changed(messages=[Message.of("system", "Be kind."), *asked.messages]))
         assert reply.message.text == "It is sunny."
         assert "the results of 'fetch_weather'" in reply.adapted[0]
-        assert "Is it nice in Lisbon?" in server.chats[0]["messages"][-1]["content"]
+        system, words = server.chats[0]["messages"]
+        assert (system, words["role"]) == ({"role": "system", "content": "Be kind."}, "user")
+        assert words["content"].startswith("Question: Is it nice in Lisbon?\nThe result is sunny. ")
+
+    @pytest.mark.parametrize(
+        ("result", "answer", "is_kept"),
+        [
+            ("1,200.5 EUR", "It costs 1,200.5 EUR.", False),
+            ("1200.5 EUR", "It costs 1,200.5 EUR.", True),
+            ("sunny", "It is rainy.", False),
+            ("word " * 41, "A long story.", True),
+            ("word " * 41, " ", False),
+        ],
+    )
+    def test_an_answer_is_kept_if_it_holds_the_result(
+        self, server: LlamaServer, result: str, answer: str, is_kept: bool
+    ):
+        server.answer = answer
+        with client_of(server) as client:
+            reply = client.complete(with_result(result))
+        assert reply.message.text == (answer if is_kept else f"fetch_weather returned: {result.strip()}")
 
     def test_an_answer_without_the_result_gives_way_to_the_result(self, server: LlamaServer):
         with client_of(server) as client:
@@ -399,6 +450,11 @@ def test_flat_objects_are_told_from_others(output: Any, expected: bool):
 
 
 class TestEnds:
+    def test_a_server_that_does_not_split_texts_is_at_fault(self, server: LlamaServer):
+        server.tokens = None
+        with client_of(server) as client, pytest.raises(BadReply, match="tokens"):
+            client.complete(ASKED)
+
     @pytest.mark.parametrize("number", [1, 5])
     def test_a_request_that_fails_is_an_error_and_not_a_reply_without_calls(self, server: LlamaServer, number: int):
         server.at[number] = lambda: "out of order"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Generator
 from typing import Any, Literal, TypeVar
 
@@ -47,22 +49,59 @@ class TestQuestion:
             ("١٢ of them", ["12"]),
             ("1e999, 1e5 and " + "9" * 500, ["100000"]),
             ("12345678901234567890", ["12345678901234567890"]),
+            ("1" * 30 + " or " + "1" * 31, ["1" * 30]),
+            ("3 K, the One of 4thousandths, one That", ["3000", "4"]),
+            ("Five thousand and eleven of the 3 million; one of them", ["5000", "11", "3000000"]),
+            ("ninety-nine, zero", ["99", "0"]),
         ],
     )
     def test_numbers(self, text: str, values: list[str]):
         assert [number.value for number in Question(text).numbers] == values
 
-    def test_lists_of_numbers_on_both_sides_of_an_and(self):
-        runs = Question("Compare 12, 24, 36 and 15, 30, 45.").runs
-        assert [[number.value for number in run] for run in runs[:2]] == [["12", "24", "36"], ["15", "30", "45"]]
+    @pytest.mark.parametrize(
+        ("text", "runs"),
+        [
+            ("Compare 12, 24, 36 and 15, 30.", ["12 24 36", "15 30", "12 24 36 15 30"]),
+            ("The mean of 1, 2, and 3", ["1 2 3"]),
+            ("1; 2 or 3 4", ["1 2", "3 4"]),
+            ("5 of 6", []),
+        ],
+    )
+    def test_lists_of_numbers_on_both_sides_of_an_and(self, text: str, runs: list[str]):
+        assert [" ".join([number.value for number in run]) for run in Question(text).runs] == runs
 
-    def test_a_quotation_is_one_phrase(self):
-        phrases = Question("Send 'a note of mine' to the new bank in London.").phrases
-        assert phrases == ("a note of mine", "new bank", "London")
+    @pytest.mark.parametrize(
+        ("text", "phrases"),
+        [
+            ("Send 'a note of mine' to the new bank in London.", ["a note of mine", "new bank", "London"]),
+            ("please book Paris, then rome", ["Paris", "rome"]),
+            ("find paris, london and rome", ["paris, london", "rome"]),
+            ("Find Ann's red (old) car; - 5.5 !", ["Ann", "red (old) car", "- 5.5"]),
+        ],
+    )
+    def test_a_quotation_is_one_phrase(self, text: str, phrases: list[str]):
+        assert Question(text).phrases == tuple(phrases)
 
-    def test_a_value_is_mentioned_by_its_words_or_their_stems(self):
-        question = Question("two tickets for a Rock concert, scenic route")
-        assert question.mentioned(["rock", "jazz", "Scenic", 2, "A", "ticket"]) == [2, "ticket", "rock", "Scenic"]
+    @pytest.mark.parametrize(
+        ("text", "values", "mentioned"),
+        [
+            (
+                "two tickets for a Rock concert, scenic route",
+                ["rock", "jazz", "Scenic", 2, "A", "ticket"],
+                [2, "ticket", "rock", "Scenic"],
+            ),
+            ("Can I use B or c?", ["A", "B", "C", "c", "I", "", "?"], ["B", "c"]),
+            ("from New York", ["york new", "new york", "newYork"], ["york new", "new york", "newYork"]),
+            ("nach Zürich und 上海市", ["zürich", "上海", "北京"], ["zürich", "上海"]),
+            (
+                "the organization of meetings",
+                ["organize", "meet", "meeting", True],
+                ["organize", "meet", "meeting"],
+            ),
+        ],
+    )
+    def test_a_value_is_mentioned_by_its_words_or_their_stems(self, text: str, values: list[Any], mentioned: list[Any]):
+        assert Question(text).mentioned(values) == mentioned
 
 
 class TestFields:
@@ -92,16 +131,68 @@ def loan(principal: float, rate: float, years: int) -> None:
     """Calculate the interest of a loan."""
 
 
-class TestFilling:
-    def test_what_code_can_read_costs_no_request(self):
-        question = Question("Is there a train with 3 seats?")
-        wanted = function(["seats", "mode"], seats={"type": "integer"}, mode={"enum": ["bus", "train"]})
-        assert finished(filled(question, wanted)) == {"seats": 3, "mode": "train"}
+TEXT, WHOLE, FLAG, COLOUR = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}, {"enum": ["red", "blue"]}
 
-    def test_optional_arguments_that_are_not_stated_are_left_out(self):
-        question = Question("How do I get from Oslo to Bergen?")
-        wanted = {"origin": "Oslo", "destination": "Bergen"}
-        assert finished(filled(question, Function.of(travel)), ' "Oslo"', ' "Bergen"') == wanted
+
+def list_of(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+FILLED: list[tuple[str, Function, list[str], dict[str, Any]]] = [  # question, function, answers of the model, arguments
+    ("Is it red or blue?", function(["x"], x=list_of(COLOUR)), [], {"x": ["red", "blue"]}),
+    ("Is it red or blue?", function(["x"], x=COLOUR), [' "blue"'], {"x": "blue"}),
+    ("Is it red?", function([], x={**COLOUR, "default": "red"}, y={**COLOUR, "default": "blue"}), [], {"y": "red"}),
+    ("A blue train with 3 seats", function(["n", "x"], n=WHOLE, x=COLOUR), [], {"n": 3, "x": "blue"}),
+    (
+        "How do I get from Oslo to Bergen?",
+        Function.of(travel),
+        [' "Oslo"', ' "Bergen"'],
+        {"origin": "Oslo", "destination": "Bergen"},
+    ),
+    (
+        "Interest at a rate of 4.5 over 10 years on 900?",
+        Function.of(loan),
+        [" 900", " 4.5"],
+        {"principal": 900, "rate": 4.5, "years": 10},
+    ),
+    ("Is there any milk left?", function(["item"], item=TEXT), [' "milk"'], {"item": "milk"}),
+    ("Book for the customer Ann", function([], customer_name=TEXT, value=TEXT), [' "Ann"'], {"customer_name": "Ann"}),
+    ("Two rooms, 3 nights", function(["nights"], nights=WHOLE, rooms=WHOLE), [" 3"], {"nights": 3}),
+    (
+        "Show '12 monkeys' for 3",
+        function(["film", "n"], film=TEXT, n=WHOLE),
+        [' "12 monkeys"'],
+        {"film": "12 monkeys", "n": 3},
+    ),
+    ("Ask Ann or Bob", function(["x"], x=list_of(TEXT)), [' ["Ann.", "Bob", "Ann", "An'], {"x": ["Ann", "Bob"]}),
+    ("Say 'a b' and 'c d'", function(["x"], x=list_of(TEXT)), [], {"x": ["a b", "c d"]}),
+    ("Say 'a b'", function(["x"], x=list_of(TEXT)), [' ["a b"]'], {"x": ["a b"]}),
+    (
+        "Add 1, 2 and 3, 4.5",
+        function(["x", "y"], x=list_of(WHOLE), y=list_of({"type": "number"})),
+        [],
+        {"x": [1, 2], "y": [3, 4.5]},
+    ),
+    ("Is it on", function(["x"], x=TEXT), [' "(it.'], {"x": "it"}),
+    ("Is it on", function(["x"], x=TEXT), [" it on"], {"x": "it on"}),
+    ("Is it on", function(["x"], x=TEXT), [' "."'], {"x": "."}),
+    ("Translate 'Where is it?'", function(["x"], x=TEXT), [' "Where is it"'], {"x": "Where is it?"}),
+    (
+        "Include the owner, without new symbols.",
+        function([], include_owner=FLAG, symbols=FLAG, old=FLAG),
+        [],
+        {"include_owner": True, "symbols": False},
+    ),
+    ("No such long or old owner", function([], old=FLAG, owner=FLAG), [], {"old": True, "owner": True}),
+]
+
+
+class TestFilling:
+    @pytest.mark.parametrize(("text", "wanted", "answers", "arguments"), FILLED)
+    def test_arguments_are_read_off_or_copied(
+        self, text: str, wanted: Function, answers: list[str], arguments: dict[str, Any]
+    ):
+        assert finished(filled(Question(text), wanted), *answers) == arguments
 
     def test_an_optional_number_is_taken_if_it_can_be_of_no_other_argument(self):
         rolled = function(["sides"], sides={"type": "integer"}, count={"type": "integer"})
@@ -112,46 +203,96 @@ class TestFilling:
         two = function(["sides"], sides={"type": "integer"}, count={"type": "integer"}, bonus={"type": "integer"})
         assert finished(filled(Question("Roll 3 dice with 20 sides."), two), " 20") == {"sides": 20}
 
-    def test_of_several_numbers_the_model_chooses(self):
-        question = Question("What is the interest at a rate of 4.5 over 10 years on a principal of 900?")
-        assert finished(filled(question, Function.of(loan)), " 900", " 4.5") == {
-            "principal": 900,
-            "rate": 4.5,
-            "years": 10,
-        }
-
-    def test_the_model_copies_what_is_left(self):
-        wanted = function(["item"], item={"type": "string"})
-        assert finished(filled(Question("Is there any milk left?"), wanted), ' "milk"') == {"item": "milk"}
-
-    def test_what_one_argument_has_used_is_not_offered_to_the_next(self):
-        wanted = function(["first", "second"], first={"type": "string"}, second={"type": "string"})
-        steps = filled(Question("Compare Oslo and Rome."), wanted)
+    @pytest.mark.parametrize(
+        ("text", "schema", "answer", "offered"),
+        [
+            ("Compare Oslo and Rome.", TEXT, ' "Oslo"', {"Compare", "Rome"}),
+            ("Oslo", TEXT, ' "Oslo"', {"Oslo"}),
+            ("Compare 7, 8.5 and 9.", {"type": "number"}, " 8.5", {"7", "9"}),
+            ("Compare red and blue Oslo.", {"enum": ["red", "blue"]}, ' "red"', {"red", "blue"}),
+        ],
+    )
+    def test_what_one_argument_has_used_is_not_offered_to_the_next(
+        self, text: str, schema: dict[str, Any], answer: str, offered: set[str]
+    ):
+        steps = filled(Question(text), function(["first", "second", "third"], first=schema, second=schema, third=TEXT))
         next(steps)
-        step = steps.send(Reply.of(' "Oslo"'))
+        step = steps.send(Reply.of(answer))
         grammar = step.request.settings.extra_body["grammar"]
-        assert "Rome" in grammar
-        assert "Oslo" not in grammar
+        words = re.findall(r"[\w.]*\w", text)
+        assert {word for word in words if f'"{word}' in grammar} == offered
 
-    def test_what_may_be_copied_is_whole_and_json(self):
-        wanted = function(["text"], text={"type": "string"})
-        for text, copied in (
-            (r"Delete C:\temp\x.txt", r"C:\\\\temp\\\\x.txt"),
-            ("Is it in New York City?", '"New York City"'),
-        ):
-            step = next(filled(Question(text), wanted))
-            assert copied in step.request.settings.extra_body["grammar"]
+    @pytest.mark.parametrize(
+        ("text", "chunks"),
+        [
+            (r"Delete C:\temp\x.txt", [[r"C:\\temp\\x.txt"]]),
+            ("Is it in New York City?", [["New York City"]]),
+            ("Ann Lee met Bo Li today, then Cy", [["Ann", " ", "Lee", " ", "met", " ", "Bo Li", " ", "today"], ["Cy"]]),
+            ("北京", [["北京"]]),
+            ("on 东京 tower-2 in o'clock", [["东", "京", " ", "tower-2"], ["o'clock"]]),
+            ("is it?", [["is", " ", "it", "?"]]),
+        ],
+    )
+    def test_what_may_be_copied_is_whole_and_json(self, text: str, chunks: list[list[str]]):
+        step = next(filled(Question(text), function(["text"], text={"type": "string"})))
+        start, *regexes, whole = step.request.settings.extra_body["grammar"].splitlines()[1:]
+        assert [json.loads(line.partition("%regex ")[2]) for line in regexes] == [
+            {"substring_chunks": pieces} for pieces in chunks
+        ]
+        names = " | ".join([line.partition(":")[0] for line in regexes])
+        assert (start, whole) == (
+            f'start: " " "\\"" T{len(chunks)} "\\""',
+            f"T{len(chunks)}: ({names}) & /[^ ](.*[^ ])?/",
+        )
 
-    def test_a_list_that_was_cut_off_is_kept_so_far(self):
-        wanted = function(["names"], names={"type": "array", "items": {"type": "string"}})
-        assert finished(filled(Question("Ask Ann or Bob"), wanted), ' ["Ann", "Bob", "An') == {"names": ["Ann", "Bob"]}
+    @pytest.mark.parametrize(
+        ("schema", "hint", "rules"),
+        [
+            (
+                {"type": "boolean", "description": "Is it on? Or off."},
+                "(boolean): Is it on? Or off.",
+                ['"true" | "false"'],
+            ),
+            ({"enum": ["a", 4, 'é"']}, '(one of a, 4, é")', [r'''"\"a\"" | "4" | "\"é\\\"\""''']),
+            ({"type": "integer"}, "(integer)", ['"1" | "3"']),
+            ({"type": ["null", "number"]}, "(number)", ['"1" | "2.5" | "3"']),
+            (
+                {"type": "array", "items": {"type": "integer"}},
+                "(list of integers)",
+                ['"1" | "3"', '"[" r0 (", " r0){0,6} "]"'],
+            ),
+            (
+                {"type": "object", "properties": {"n": {"type": "integer"}, "b": {"type": "boolean"}}},
+                "(object)",
+                ['"1" | "3"', '"true" | "false"', r'''"{" "\"n\": " r0 ", " "\"b\": " r1 "}"'''],
+            ),
+            (
+                {"type": "object", "properties": {"n": {"type": "integer"}, "s": {}}, "required": ["n"]},
+                "(object)",
+                ['"1" | "3"', r'''"{" "\"n\": " r0 "}"'''],
+            ),
+        ],
+    )
+    def test_what_may_be_filled_in_is_what_the_schema_and_the_question_allow(
+        self, schema: dict[str, Any], hint: str, rules: list[str]
+    ):
+        step = next(filled(Question("Is it 1 or 2.5 or 3?"), function(["x"], x=schema)))
+        assert f"\nArguments:\n- x {hint}" in step.request.messages[0].text
+        last = len(rules) - 1
+        assert step.request.settings.extra_body["grammar"].splitlines() == [
+            "%llguidance {}",
+            f'start: " " r{last}',
+            *[f"r{number}: {rule}" for number, rule in enumerate(rules)],
+        ]
 
-    def test_a_flag_that_is_named_and_one_that_is_denied(self):
-        flags = function([], include_owner={"type": "boolean"}, symbols={"type": "boolean"})
-        question = Question("Include the owner, without symbols.")
-        assert finished(filled(question, flags)) == {"include_owner": True, "symbols": False}
-
-    def test_a_quotation_is_kept_to_its_last_sign(self):
-        wanted = function(["text"], text={"type": "string"})
-        question = Question("Translate 'Where is it?'")
-        assert finished(filled(question, wanted), ' "Where is it"') == {"text": "Where is it?"}
+    @pytest.mark.parametrize(
+        ("schema", "start"),
+        [
+            ({"type": "integer"}, "/-?[0-9]{1,9}/"),
+            ({"type": "number"}, r"/-?[0-9]{1,9}(\.[0-9]{1,6})?/"),
+            ({"type": "object"}, '"{}"'),
+        ],
+    )
+    def test_a_number_that_the_question_lacks_is_made_up(self, schema: dict[str, Any], start: str):
+        step = next(filled(Question("How many are there?"), function(["x"], x=schema)))
+        assert step.request.settings.extra_body["grammar"] == f'%llguidance {{}}\nstart: " " {start}'
