@@ -22,6 +22,7 @@ from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.functions.context import LATER, Made
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime import drivers
 from fsm_agent.runtime.environment import Environment
 from fsm_agent.runtime.run_function import InnerCalls
@@ -169,7 +170,7 @@ class Conversation(CallVerbs[Deps, Out]):
                 if after is None:
                     raise
             else:
-                if not newest.row.is_ended and newest.header.agent == self.agent.name:
+                if not newest.row.is_ended:
                     newest = self._end_if_cancelled(newest, options)
                 check_ended(newest.row, self.name)
                 usage = newest.usage
@@ -178,14 +179,20 @@ class Conversation(CallVerbs[Deps, Out]):
         return self._dialog(head), usage
 
     def _end_if_cancelled(self, turn: StoredTurn, options: Mapping[str, Any]) -> StoredTurn:
-        """End a turn that was cancelled while it had no driver, since a cancellation waits for the next driver."""
+        """End a turn that was cancelled while it had no driver, since a cancellation waits for the next driver.
+
+        Only the cancellation is taken, so the prompt of the turn and the functions of its agent are not needed.
+        """
         run, deps = turn.row.id, options.get("deps")
         if turn.row.holder is not None or not is_told_to_end(self._runs.store.load(run, after=None)):
             return turn
-        definition = self._definition_of_run(turn.header, LATER if deps is None else deps, {})
+        is_own = turn.header.agent == self.agent.name
+        agent = self.agent if is_own else self.agent.changed(name=turn.header.agent, hooks=())
+        prompts = {turn.seed.prompt: Prompt("any", path=turn.seed.prompt)}
+        definition = agent._definition_of_run(turn.header, LATER if deps is None else deps, prompts)
         try:
             process, recorder = self._runs.claims.resume(run, definition)
-            drivers.run(process, self._environment_of(process), self._listener_to(process), recorder)
+            drivers.run(process, agent._environment_of(process), agent._listener_to(process), recorder)
         except (RunBusy, JournalError, ReplayError):
             pass  # it has a driver, or is stuck: the caller looks again
         except UsageError:

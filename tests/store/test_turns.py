@@ -390,6 +390,22 @@ class TestEnds:
                 assert is_whole(conversation.read())
                 assert len(agent.client.requests) == 2
 
+    @pytest.mark.parametrize("whose", ["with a prompt of its own", "of another agent"])
+    def test_one_that_others_began_gives_way_when_it_was_cancelled(self, store, whose):
+        began = agent = agent_of(store, function_call("wipe", path="x"), "two")
+        task: Any = "Wipe x."
+        if whose == "of another agent":
+            agent = Agent(Script("two"), name="other", store=store)
+        else:
+            task = Prompt("Wipe {{ path }}.", path="shop/wipe", output=int)(path="x")
+        with pytest.raises(CallSuspended):
+            began.conversation("c").call(task, run_id="r")
+        agent.runs.all.cancel("r", "never mind")
+        conversation = agent.conversation("c")
+        assert conversation.call("2").output == "two"
+        assert "assistant: (This turn ended without an answer: cancelled.)" in shown(conversation.read())
+        assert is_whole(conversation.read())
+
     def test_one_that_is_stuck_gives_way_when_it_was_cancelled(self, store):
         """Though this agent has not the prompt of its task, without which the turn cannot be driven."""
         agent = agent_of(store, "one")
