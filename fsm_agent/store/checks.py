@@ -112,9 +112,7 @@ def check_create(
     start: Start | None,
 ) -> Start:
     """Check the arguments to `Store.create`, and return the start after raising a negative due time to ``0.0``."""
-    if not run:
-        raise UsageError("the name of a run: expected text, got ''; pass a name such as 'order-17'")
-    check_run(run)
+    check_new_run(run)
     check_name("the name of an agent", agent)
     check_line("the header", header)
     check_text("the title", title)
@@ -157,6 +155,13 @@ def check_run(run: str) -> None:
     if not isinstance(run, str) and (name := next((name for name in ("run_id", "id") if hasattr(run, name)), "")):
         raise UsageError(f"the name of a run: expected a string, got a {type(run).__name__}; pass its {name}")
     check_name("the name of a run", run)
+
+
+def check_new_run(run: str) -> None:
+    """Check the name of a run that is about to be created."""
+    check_run(run)
+    if not run:
+        raise UsageError("the name of a run: expected text, got ''; pass a name such as 'order-17'")
 
 
 def check_after(after: int | None) -> None:
@@ -213,8 +218,14 @@ def check_signal(run: str, key: str, body: str, by: str, signal_id: str = "") ->
     check_run(run)
     check_text("the key", key)
     check_text("the body", body)
-    check_text("the name of who posts", by)
+    check_by(by)
     check_signal_id(signal_id)
+
+
+def check_by(by: str) -> None:
+    """Check the name of the person who does something."""
+    require("by", by, isinstance(by, str), "the name of a person, such as 'ada', or '' if unknown")
+    check_text("by", by)
 
 
 def check_signal_id(signal_id: str) -> None:

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 from fsm_agent.call.effects import CallModel, RunFunction
-from fsm_agent.call.journal import line_of, retried_in
+from fsm_agent.call.journal import header_of, line_of, retried_in
 from fsm_agent.call.outcomes import FunctionFailed, Replied, Returned
 from fsm_agent.call.process import SEPARATOR, along, prefix_of
 from fsm_agent.call.replaying import replay
@@ -41,6 +41,7 @@ class Follower:
     def __init__(self, runs: Runs, run: str, factory: ProcessFactory) -> None:
         self._runs, self._factory = runs, factory
         first = runs.store.load(run, after=0)
+        self._fingerprint = header_of(first.header).fingerprint
         self._begin(first.changed(snapshot=None, lines=(), run=first.run.changed(n=0)))
         self.run = first.run  # as last read
         self.problem: ReplayError | None = None  # why entries are reported as written
@@ -110,13 +111,13 @@ class Follower:
     def _events_of(self, line: str) -> Iterator[Event]:
         entry, process, before = line_of(line), self.process, self.process.record
         if retried_in(entry) is not None:
-            replay(process, [line], self._chain)
+            replay(process, [line], self._chain, self._fingerprint)
             return
         reply = returned = None
         with suppress(UsageError, ValueError):  # `replay` raises a better error below
             reply = self._reply(entry.key, bytes(entry.outcome))
             returned = self._returned(entry.key, bytes(entry.outcome))
-        replay(process, [line], self._chain)
+        replay(process, [line], self._chain, self._fingerprint)
         as_events = getattr(process, "as_events", None)
         if reply is not None:
             yield reply

@@ -157,6 +157,9 @@ class Runs:
             JournalError: If the journal is damaged.
             ReplayError: If the code has changed, and no longer takes the steps in the journal up to this entry.
         """
+        checks.check_by(by)
+        if name is not None:
+            checks.check_new_run(name)
         return fork(self.claims, run, step, name, factory, by=by, edit=edit)
 
     # Signals
@@ -273,6 +276,7 @@ class Runs:
             UsageError: If the run has not failed, its last entry is not a failure, or its conversation has continued.
             JournalError: If the journal is damaged or forged, or its signing key is missing.
         """
+        checks.check_by(by)
         _check_failed(self.store, self.store.get(run))
         lease = self.claims.claim(run)
         loaded = self.store.load(run, after=None)
@@ -303,6 +307,7 @@ class Runs:
             RunBusy: If another holder drives the run.
             UsageError: If the run has ended.
         """
+        checks.check_by(by)
         row = self.store.get(run)
         if row.is_ended:
             right = f"; call retry({run!r}) to continue it" if row.is_failed else ", so it needs no driver"

@@ -13,8 +13,8 @@ from support import agent_calls as walks
 from support.kept_runs import OWN_CLOCK, answers, clerk, definition_of, ended, loaded, rested, skip_replies
 
 from fsm_agent.agents import Agent
-from fsm_agent.call import AgentCall, CallSuspended, Denied, Replied, Returned
-from fsm_agent.errors import JournalError, RateLimited, UsageError
+from fsm_agent.call import AgentCall, Approved, CallFailed, CallSuspended, Denied, Replied, Returned
+from fsm_agent.errors import JournalError, ProviderError, RateLimited, UsageError
 from fsm_agent.functions import function
 from fsm_agent.messages import Reply
 from fsm_agent.prompts import Dialog
@@ -317,3 +317,25 @@ def test_a_redacted_export_of_a_fork_has_its_edit_redacted():
     (text,) = agent.runs.all.export("fork", hide)
     assert "Ada" not in text
     assert "hidden" in text
+
+
+@pytest.mark.parametrize("verb", ["fork", "answer", "cancel", "retry", "requeue"])
+@pytest.mark.parametrize("by", [None, "a\ud800"])
+def test_each_verb_refuses_a_person_who_is_no_name_and_changes_nothing(verb: str, by: Any) -> None:
+    store = MemoryStore()
+    agent = Agent(Script(ProviderError("no", status=400)), name="clerk", store=store)
+    with pytest.raises(CallFailed):
+        agent.call("Go.", run_id="r")
+    before, arguments = store.load("r", after=0), {"fork": (None, "copy"), "answer": ({"": Approved()},)}
+    with pytest.raises(UsageError, match="^by:"):
+        getattr(agent.runs.all, verb)("r", *arguments.get(verb, ()), by=by)
+    assert store.load("r", after=0) == before
+    assert [row.id for row in store.list(limit=9)] == ["r"]
+
+
+@pytest.mark.parametrize("name", [5, "", "a\ud800"])
+def test_a_fork_refuses_what_is_no_name_of_a_run(name: Any) -> None:
+    agent = Agent(Script("Hi."), name="clerk", store=MemoryStore())
+    agent.call("Go.", run_id="r")
+    with pytest.raises(UsageError, match="name of a run"):
+        agent.runs.fork("r", new_run_id=name)
