@@ -33,6 +33,7 @@ from fsm_agent.call.journal import TASK_CHARS, Beginning, Entry, Journal, inside
 from fsm_agent.call.machine import Explanation, Row, RowMachine, explain, explain_step, take_row
 from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
 from fsm_agent.messages.events import Event, Inside, Question, Stepped
+from fsm_agent.messages.reply import Usage
 from fsm_agent.validation import require, safe_repr
 
 SEPARATOR = "/"
@@ -399,6 +400,11 @@ class Process(ABC):
     def renewed(self, at_s: float) -> Any:
         """Return the record with the process's own deadlines counted from ``at_s``."""
         return self.record
+
+    def charge(self, spent: Usage) -> None:
+        """Set the total usage, which after a retry includes the tokens of undone entries."""
+        record = self.record
+        self.return_to(record.changed(usage=record.usage + (spent - record.total_usage)))
 
     def __str__(self) -> str:
         return f"the process {type(self).__name__} in {self.record.state}"

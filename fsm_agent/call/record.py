@@ -383,6 +383,9 @@ class CallRecord(Value, frozen=True, kw_only=True):
         for name, child in inside.items():
             for path, usage in child.usage_by_agent.items():
                 used[f"{name}{SEPARATOR}{path}" if path else name] = usage
+        undone = self.total_usage - sum(used.values(), UNUSED)  # by a retry
+        if undone.total_tokens:
+            used[""] += undone
         return used
 
     @property

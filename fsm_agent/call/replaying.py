@@ -52,8 +52,10 @@ def replay(
         if (retried := retried_in(entry)) is not None:
             if retried.step not in records:
                 raise JournalError(f"entry {entry.n} goes back to entry {retried.step}, which is unknown here")
+            spent = process.record.total_usage
             process.return_to(records[retried.step])
             process.renew(retried.at_s)
+            process.charge(spent)
             records[entry.n] = process.record
             if process.journal is not None:
                 process.journal.entries.append(entry_of(entry).changed(record=process.record))

@@ -23,6 +23,10 @@ def _sum(a: int | None, b: int | None) -> int | None:
     return b if a is None else a if b is None else a + b
 
 
+def _difference(a: int | None, b: int | None) -> int | None:
+    return None if a is None else a - (b or 0)
+
+
 class Usage(Value, frozen=True, kw_only=True):
     """The tokens and the cost of one or several replies.  None means that the provider did not report a number.
 
@@ -46,6 +50,11 @@ class Usage(Value, frozen=True, kw_only=True):
         if self is UNUSED:
             return other
         return Usage(**{name: _sum(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__})
+
+    def __sub__(self, other: Usage) -> Usage:
+        return Usage(
+            **{name: _difference(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__}
+        )
 
     def problem(self) -> str | None:
         """Return why the counts are impossible and must not be charged to budgets, or None if they are possible."""

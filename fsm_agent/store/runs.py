@@ -258,8 +258,8 @@ class Runs:
         attempts.  If a function that must not run twice had begun, it is not run again; the run asks what became of it,
         as after a crash.
 
-        The run's usage and costs no longer include the tokens of undone entries, such as a reply that could not be
-        parsed.  The journal keeps these entries and their tokens.
+        The run's usage, costs and limits still include the tokens of undone entries, such as a reply that could not be
+        parsed, since they were paid for.
 
         Deadlines and the times of states start again, and no state fails because its ``until`` has passed.
         Cancellations that the failed run has not read are dropped.  The journal keeps the undone entries and says who

@@ -327,7 +327,7 @@ def test_each_verb_refuses_a_person_who_is_no_name_and_changes_nothing(verb: str
     with pytest.raises(CallFailed):
         agent.call("Go.", run_id="r")
     before, arguments = store.load("r", after=0), {"fork": (None, "copy"), "answer": ({"": Approved()},)}
-    with pytest.raises(UsageError, match="^by:"):
+    with pytest.raises(UsageError, match=r"^by:"):
         getattr(agent.runs.all, verb)("r", *arguments.get(verb, ()), by=by)
     assert store.load("r", after=0) == before
     assert [row.id for row in store.list(limit=9)] == ["r"]

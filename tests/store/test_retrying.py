@@ -12,9 +12,10 @@ import pytest
 from support.kept_runs import LastingStore
 
 from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, ProviderError, function
-from fsm_agent.call import Returned
+from fsm_agent.call import Reason, Returned
 from fsm_agent.errors import JournalError, UsageError
-from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, each, end, execute, pause, wait
+from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, ask, each, end, execute, pause, wait
+from fsm_agent.messages import Reply, Usage
 from fsm_agent.store import MemoryStore, RunBusy, Runs, RunUnknown, SqliteStore, Store
 from fsm_agent.testing import FakeClock, Script, function_call
 from fsm_agent.workers import Worker
@@ -92,6 +93,45 @@ def test_a_request_begins_anew_with_all_its_attempts(store: Store):
     assert agent.runs.resume("r").output == "Here."
     assert store.get("r").n > n + 1
     assert str(agent.runs.replay("r").state) == "Completed"
+
+
+def counting(store: Store, *texts: str, **limits: Any) -> Agent[Any, Any]:
+    """Return an agent whose replies have 11 tokens each, and that fails if one is not a number."""
+    replies = [Reply.of(text).changed(usage=Usage(input_tokens=10, output_tokens=1)) for text in texts]
+    limit = Limits(parse_retries=0, **limits)
+    return Agent(Script(*replies), output=int, limits=limit, name="clerk", store=store)
+
+
+@pytest.mark.parametrize("of", ["an agent", "a flow"])
+def test_the_tokens_of_what_is_undone_count_in_the_result(store: Store, of: str):
+    agent: Any = counting(store, "none", "none", "7")
+
+    @ask(agent)
+    def count(task: str) -> str:
+        return task
+
+    runs: Any = agent
+    if of == "a flow":
+        runs = Flow("counts", str, start=count, rows=[count.done(end("over"))], store=store)
+    with pytest.raises((CallFailed, FlowFailed)):
+        runs.call("Go.", run_id="r")
+    runs.runs.all.retry("r")
+    with pytest.raises((CallFailed, FlowFailed)):
+        runs.runs.resume("r")
+    runs.runs.all.retry("r")
+    result = runs.runs.resume("r")
+    assert result.usage == Usage(input_tokens=30, output_tokens=3)
+    if of == "an agent":
+        assert result.usage_by_agent == {"": result.usage}
+
+
+def test_the_tokens_of_what_is_undone_count_in_the_budget(store: Store):
+    agent = counting(store, "none", "7", tokens=15)
+    failed(agent)
+    agent.runs.all.retry("r")
+    with pytest.raises(CallFailed) as caught:
+        agent.runs.resume("r")
+    assert caught.value.reason is Reason.OVER_BUDGET
 
 
 def _overloaded() -> Exception:
