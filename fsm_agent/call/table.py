@@ -718,7 +718,8 @@ def _problem(event: TableEvent) -> str:
 
 def _told(before: CallRecord, after: CallRecord, event: TableEvent) -> str:
     if type(event) is FunctionsRequested:
-        return "\n".join([call.error or call.result or "" for call in event.calls if call.is_settled])
+        texts = [call.result if call.error is None else call.error for call in event.calls]
+        return "\n".join([text for text in texts if text is not None])
     if not after.branch:
         return ""
     messages = after.branch[len(before.branch) :]

@@ -212,7 +212,9 @@ class AsyncDriver(Driver):
         return self.recorder.is_instant and activity.effect.question is None
 
     def ring(self) -> None:
-        _ring(self._bell)
+        if (bell := self._bell) is not None:
+            self._bell = None  # one ring ends the wait
+            _ring(bell)
 
     def report(self, key: str, event: Event) -> None:
         if (activity := self.active.get(key)) is not None:

@@ -230,24 +230,19 @@ class FunctionActivity(UserCodeActivity):
 
     async def perform(self) -> Ended | Interrupted | None:
         """Run the function.  Return its outcome, or None if it waits and will be run again; see `InnerCalls.waits`."""
-        token = _run.set(self)
+        token, inner = _run.set(self), self.inner
         try:
             self.ended = await self._run_to_end()
         except (Aborted, BaseExceptionGroup):  # a function with a task group raises `Aborted` in a group
-            if not self._is_waiting or self.is_cancelled:
+            if inner is None or not inner.waits or self.is_cancelled:
                 raise
         finally:
             _run.reset(token)
-        if not self._is_waiting:
+        if inner is None or not inner.waits:
             return self.ended
         self.ended = None  # even if the function caught `Aborted`
         # A function that must not run twice is in doubt, because it is unknown what it did before it waited.
         return Interrupted(at_s=self.environment.clock.now()) if self.effect.is_once else None
-
-    @property
-    def _is_waiting(self) -> bool:
-        """Return whether a run that the function has begun cannot continue now."""
-        return self.inner is not None and bool(self.inner.waits)
 
     async def _run_to_end(self) -> Ended:
         place = self.place
