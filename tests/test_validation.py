@@ -6,6 +6,7 @@ Each case is what a new user might write, and each is run.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,7 @@ from fsm_agent import (
 )
 from fsm_agent.agents import Metrics
 from fsm_agent.call import Injected, any_of, rounds_of, snapshot
-from fsm_agent.clients import HttpClient, Network, client_for
+from fsm_agent.clients import CommandClient, HttpClient, Network, client_for
 from fsm_agent.context import Budget, keep_last
 from fsm_agent.diagrams import render, trace_diagram
 from fsm_agent.errors import Overloaded
@@ -61,6 +62,7 @@ from fsm_agent.runtime import Cache, spans_of
 from fsm_agent.store import Runs
 from fsm_agent.testing import Delayed, Script, explore, function_call, registries, token_reply
 from fsm_agent.validation import safe_repr
+from fsm_agent.web import inspector_app
 
 if TYPE_CHECKING:
     from elsewhere import Ledger
@@ -823,3 +825,44 @@ def test_a_failed_request_names_model_and_status() -> None:
         Agent(script, limits=Limits(recalls=0)).call("x")
     assert str(caught.value).startswith("model failed: bad gateway [model=script, status=502] (in Calling")
     assert caught.value.__cause__.model == "script"
+
+
+class Plain:
+    """A class, where an object is expected."""
+
+
+async def coroutine(*given: Any) -> None: ...
+
+
+COMMAND, URL = ["cat"], "https://mcp.example.com/mcp"
+NO_TEXTS = (Plain, 1, b"x")
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "values"),
+    [
+        ("stop_when", lambda value: Agent(Script(), stop_when=value), (Plain, coroutine)),
+        ("context", lambda value: Agent(Script(), context=value), (Plain, coroutine)),
+        ("moves_on", lambda value: FallbackClient([Script()], moves_on=value), (None, "", Plain, coroutine)),
+        ("try_timeout_s", lambda value: FallbackClient([Script()], try_timeout_s=value), (0, -1, "1", math.nan, True)),
+        ("name", lambda value: CommandClient(COMMAND, name=value), NO_TEXTS),
+        ("env", lambda value: CommandClient(COMMAND, env=value), (Plain, 1, "A=1")),
+        ("cwd", lambda value: CommandClient(COMMAND, cwd=value), (Plain, 1, [])),
+        ("name", lambda value: Function(name=value, parameters={}), (None, *NO_TEXTS)),
+        ("description", lambda value: Function(name="f", parameters={}, description=value), NO_TEXTS),
+        ("hosted_tools", lambda value: Prompt("go", hosted_tools=value), (None, 0, "", {})),
+        ("name", lambda value: MCPServer.http(URL, name=value), (None, *NO_TEXTS)),
+        ("prefix", lambda value: MCPServer.http(URL, prefix=value), (None, *NO_TEXTS)),
+        ("timeout_s", lambda value: MCPServer.http(URL, timeout_s=value), (None, 0, "1", math.inf)),
+        ("adapt", lambda value: MCPServer.http(URL, adapt=value), (1, Plain, coroutine)),
+        ("headers", lambda value: MCPServer.http(URL, headers=value), (Plain, 1, "A: b", {"A": 1})),
+        ("env", lambda value: MCPServer.stdio("cat", env=value), (Plain, 1, "A=1", {"A": 1})),
+        ("agents", lambda value: inspector_app(MemoryStore(), agents=value), (None, 1, Plain, b"x")),
+    ],
+)
+def test_an_option_of_the_wrong_type_is_named_where_it_is_given(
+    name: str, make: Callable[[Any], Any], values: tuple[Any, ...]
+) -> None:
+    for value in values:
+        with pytest.raises(UsageError, match=name):
+            make(value)

@@ -230,6 +230,10 @@ class CommandClient(SyncVerbs):
         require("command", command, are_texts and command[0] != "", "a list such as ['claude', '-p']", ConfigError)
         require("command[0]", command[0], not _PLACEHOLDER.search(command[0]), "a fixed program", ConfigError)
         require("model", model, isinstance(model, str), "a string", ConfigError)
+        require("name", name, isinstance(name, str | None), "a string, or None", ConfigError)
+        if not isinstance(env, Mapping | None):  # its values may be secret
+            raise ConfigError(f"env: expected a mapping of strings, got a value of type {type(env).__name__}")
+        require("cwd", cwd, isinstance(cwd, str | os.PathLike | None), "a path", ConfigError)
         require(
             "json",
             json,

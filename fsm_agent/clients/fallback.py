@@ -7,15 +7,18 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AsyncExitStack, ExitStack, aclosing
 from typing import Any
 
+from fsm_agent._internal.structs import is_finite
 from fsm_agent.call.effects import Request
 from fsm_agent.clients.client import named_client
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ConfigError, ProviderError, UsageError
+from fsm_agent.functions.policy import is_plain
 from fsm_agent.messages.events import Delta, UsageReported
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.failures import status_of
 from fsm_agent.runtime.call_activities import transport_failure
 from fsm_agent.runtime.environment import Client, models_of
+from fsm_agent.validation import require
 
 MAX_SHOWN_CHARS = 200  # how much of another client's error is shown
 MAX_SHOWN_ERRORS = 5
@@ -71,6 +74,9 @@ class FallbackClient(SyncVerbs):
         self._clients = tuple([_client(client) for client in clients])
         if not self._clients:
             raise ConfigError("clients: expected one client or more, got an empty list")
+        require("moves_on", moves_on, is_plain(moves_on), "a plain function of the error", ConfigError)
+        is_time = try_timeout_s is None or (is_finite(try_timeout_s) and try_timeout_s > 0)
+        require("try_timeout_s", try_timeout_s, is_time, "a number of seconds above 0, or None", ConfigError)
         self._moves_on = moves_on
         self._try_timeout_s = try_timeout_s
 

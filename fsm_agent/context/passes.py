@@ -25,6 +25,7 @@ from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import Context, one_or_two_parameters
 from fsm_agent.functions.function import Function
+from fsm_agent.functions.policy import is_plain
 from fsm_agent.messages.message import Attachment, Document, FunctionCall, FunctionResult, Message, Part, Text
 
 AnyPass: TypeAlias = (
@@ -99,8 +100,8 @@ def name_of(one: AnyPass) -> str:
 
 def check_pass(one: Any, owner: str = "context") -> None:
     """Refuse a value that is not callable with messages, or with messages and the record."""
-    if isinstance(one, type) or not callable(one):
-        raise UsageError(f"{owner}: expected functions of messages, such as keep_last(8), got {one!r:.80}")
+    if not is_plain(one):
+        raise UsageError(f"{owner}: expected plain functions of messages, such as keep_last(8), got {one!r:.80}")
     if not isinstance(one, Value) and str(getattr(one, "__module__", "")).startswith(_OURS):
         raise UsageError(f"{owner}: expected a pass, got {one.__name__}, which makes one; pass {one.__name__}(…)")
     takes_record(one)

@@ -94,6 +94,8 @@ class Function(Policy, Generic[P, R, Deps]):
     source: Callable[..., Any] | None = field(default=None, repr=False)  # what the schema and validator were made from
 
     def __post_init__(self) -> None:
+        for what, text in (("name", self.name), ("description", self.description or "")):
+            require(f"{what} of a function", text, isinstance(text, str), "a string")
         if not 0 < len(self.name) <= 64 or not all(c.isascii() and (c.isalnum() or c in "_-") for c in self.name):
             remedy = "; pass Function.of(lambda …, name='double')" if self.name == "<lambda>" else ""
             raise UsageError(f"the name of a function: expected {NAME_CHARACTERS}, got {self.name!r:.80}{remedy}")

@@ -20,10 +20,12 @@ from urllib.parse import unquote
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json, to_json
 
+from fsm_agent._internal.structs import is_finite
 from fsm_agent._internal.text import expanded, guess
 from fsm_agent.agents.config_files import read_file
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
+from fsm_agent.functions.policy import is_plain
 from fsm_agent.mcp.session import Connection, MCPServerError, MCPToolError, Target, background
 from fsm_agent.mcp.transports import Http, Stdio, Transport
 from fsm_agent.messages.message import Document, Image
@@ -169,6 +171,13 @@ class MCPServer:
     ) -> None:
         right = "MCPServer.stdio('command', …) or MCPServer.http('https://…')"
         require("transport of an MCP server", transport, hasattr(transport, "name"), right)
+        for what, text in (("name", name), ("prefix", prefix)):
+            require(f"{what} of an MCP server", text, isinstance(text, str), "a string")
+        for what, time_s in (("timeout_s", timeout_s), ("start_timeout_s", start_timeout_s)):
+            right = "a number of seconds above 0"
+            require(f"{what} of an MCP server", time_s, is_finite(time_s) and time_s > 0, right)
+        right = "a plain function of a Function, or None"
+        require("adapt of an MCP server", adapt, adapt is None or is_plain(adapt), right)
         self.name = name or transport.name
         self._transport = transport
         self._prefix = prefix
@@ -203,7 +212,7 @@ class MCPServer:
             start_timeout_s: See `MCPServer`.
             adapt: See `MCPServer`.
         """
-        transport = Stdio(command=str(command), args=tuple(map(str, args)), env=dict(env or {}), cwd=cwd)
+        transport = Stdio(command=str(command), args=tuple(map(str, args)), env={} if env is None else env, cwd=cwd)
         return cls(
             transport, name=name, prefix=prefix, timeout_s=timeout_s, start_timeout_s=start_timeout_s, adapt=adapt
         )
@@ -236,7 +245,7 @@ class MCPServer:
         Raises:
             ConfigError: If the URL is invalid.
         """
-        transport = Http(url=url, headers=dict(headers or {}), sse=sse)
+        transport = Http(url=url, headers={} if headers is None else headers, sse=sse)
         return cls(
             transport, name=name, prefix=prefix, timeout_s=timeout_s, start_timeout_s=start_timeout_s, adapt=adapt
         )

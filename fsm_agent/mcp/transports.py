@@ -15,7 +15,7 @@ from functools import partial
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 import anyio
 import httpx
@@ -88,6 +88,15 @@ _PASSWORD = re.compile(r"://[^/\s:@]{0,200}:([^/\s@]{1,200})@")
 _DRAIN_TIMEOUT_S = 0.5
 
 
+def _check_texts(what: str, texts: Any) -> None:
+    """Refuse anything but a mapping of strings.  The error does not show the values, which may be secret."""
+    if not isinstance(texts, Mapping):
+        raise ConfigError(f"{what}: expected a mapping of strings, got a value of type {type(texts).__name__}")
+    for name, value in texts.items():
+        if not (isinstance(name, str) and isinstance(value, str)):
+            raise ConfigError(f"{what}[{name!r:.80}]: expected strings, got a value of type {type(value).__name__}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stdio:
     """A server that is started as a child process."""
@@ -98,14 +107,13 @@ class Stdio:
     cwd: str | Path | None = None
 
     def __post_init__(self) -> None:
+        _check_texts("env", self.env)
         program, *more = self.command.split() or [""]
         if more and not self.args and shutil.which(self.command) is None and shutil.which(program) is not None:
             raise ConfigError(
                 f"the command of an MCP server: expected a program alone, got {program!r} with arguments; pass each"
                 f" argument by itself, such as MCPServer.stdio({program!r}, …)"
             )
-        if wrong := [name for name, value in self.env.items() if not isinstance(value, str)]:
-            raise ConfigError(f"the environment variable {wrong[0]!r} for {self.command!r}: expected a string")
 
     @property
     def address(self) -> str:
@@ -152,14 +160,13 @@ class Http:
     sse: bool = False
 
     def __post_init__(self) -> None:
+        _check_texts("headers", self.headers)
         try:
             url = httpx.URL(self.url)
         except (httpx.InvalidURL, TypeError):
             url = httpx.URL("")
         if url.scheme not in ("http", "https") or not url.host:
             raise ConfigError("the URL of an MCP server: expected one like 'https://host/mcp'")
-        if wrong := [name for name, value in self.headers.items() if not isinstance(value, str)]:
-            raise ConfigError(f"the header {wrong[0]!r} for {self.address}: expected a string")
 
     @property
     def address(self) -> str:

@@ -270,7 +270,7 @@ class Prompt(KnownArguments, Generic[Out]):
     def _check_requests(self) -> None:
         if type(self.hosted_tools) is list:
             object.__setattr__(self, "hosted_tools", tuple(self.hosted_tools))
-        if self.hosted_tools:
+        if self.hosted_tools != ():
             check_hosted_tools(self.hosted_tools, f"hosted_tools of prompt {self.path!r}")
         right = "a mapping such as {'temperature': 0}"
         require("the settings of a prompt", self.settings, isinstance(self.settings, Mapping), right)

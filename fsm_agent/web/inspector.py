@@ -47,6 +47,7 @@ from fsm_agent.store.history import RunHistory, read
 from fsm_agent.store.listing import watched_run
 from fsm_agent.store.runs import Runs, opened
 from fsm_agent.store.store import Run, RunCount, Store
+from fsm_agent.validation import require
 from fsm_agent.web import run_list
 from fsm_agent.web.auth import OriginCheck, derive_token, is_same, new_token
 from fsm_agent.web.entries import diff_runs, list_failures, name_processes, read_past, tell_entries, timeline
@@ -168,6 +169,8 @@ class Inspector:
     ) -> None:
         self.runs, self.name, self.is_read_only = runs, name, is_read_only
         self.news = News(runs, file)
+        are_agents = isinstance(agents, Sequence) and all(hasattr(agent, "name") for agent in agents)
+        require("agents", agents, are_agents, "a list of agents and flows")
         self._agents = {agent.name: agent for agent in agents}
         self._prompts = {prompt.path: prompt for prompt in prompts}
         self._form_token = derive_token(new_token(), "forms")
