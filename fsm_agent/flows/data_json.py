@@ -27,7 +27,7 @@ import pydantic_core
 
 from fsm_agent._internal.structs import type_adapter
 from fsm_agent.errors import OutcomeError
-from fsm_agent.functions.schema import described_errors
+from fsm_agent.functions.arguments import described_errors
 from fsm_agent.validation import safe_repr
 
 _Handler = Callable[[Any], Any]

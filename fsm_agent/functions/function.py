@@ -17,6 +17,14 @@ from typing_extensions import ParamSpec, TypeVar
 
 from fsm_agent._internal.registry import Registry
 from fsm_agent.errors import UsageError
+from fsm_agent.functions.arguments import (
+    REFUSALS,
+    ArgumentsValidator,
+    Validator,
+    in_current_draft,
+    refused,
+    validate_arguments,
+)
 from fsm_agent.functions.context import Context, Delegate, accepts_context
 
 # The redundant aliases are for the type hints of `Function.__init__`, which has the fields of `Policy`.
@@ -25,16 +33,7 @@ from fsm_agent.functions.policy import Middleware as Middleware
 from fsm_agent.functions.policy import OnError as OnError
 from fsm_agent.functions.policy import Policy, PolicyOptions, check_names, check_policy
 from fsm_agent.functions.policy import Retries as Retries
-from fsm_agent.functions.schema import (
-    REFUSALS,
-    ArgumentsValidator,
-    Validator,
-    described,
-    in_current_draft,
-    passing,
-    refused,
-    validate_arguments,
-)
+from fsm_agent.functions.schema import described, passing
 from fsm_agent.messages.message import FunctionCall, object_text
 from fsm_agent.validation import require
 

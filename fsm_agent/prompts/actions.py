@@ -10,7 +10,7 @@ import pydantic
 
 from fsm_agent._internal.structs import Value
 from fsm_agent.errors import ParseError, UsageError
-from fsm_agent.functions.schema import described_errors
+from fsm_agent.functions.arguments import described_errors
 from fsm_agent.prompts.fields import RecordField, docstring_of, fields_of
 from fsm_agent.prompts.intents import framed_prompt
 from fsm_agent.prompts.output import CUT_OFF, MAX_LENGTH, Output, Parsed, Parser, ParserInput, nearly, too_long

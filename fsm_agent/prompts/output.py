@@ -15,8 +15,9 @@ from pydantic_core import ValidationError, to_json
 
 from fsm_agent._internal.structs import UNIONS, Value, Vector, type_adapter, type_words, without_notes
 from fsm_agent.errors import ParseError, PromptError, UsageError
+from fsm_agent.functions.arguments import described_errors
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.schema import described_errors, undescribable
+from fsm_agent.functions.schema import undescribable
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Finish, TokenLogprob
 from fsm_agent.prompts.repairs import MATCHED, granted, matched, only_close, repaired

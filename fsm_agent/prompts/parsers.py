@@ -19,7 +19,7 @@ from pydantic_core import ValidationError
 from typing_extensions import TypeForm
 
 from fsm_agent.errors import ParseError, PromptError, UsageError
-from fsm_agent.functions.schema import described_errors
+from fsm_agent.functions.arguments import described_errors
 from fsm_agent.prompts.output import (
     CUT_OFF,
     MAX_BROKEN,

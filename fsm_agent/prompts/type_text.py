@@ -17,7 +17,8 @@ from typing_extensions import TypeAliasType
 
 from fsm_agent._internal.structs import UNIONS, without_notes
 from fsm_agent.errors import PromptError, hint
-from fsm_agent.functions.schema import described_errors, undescribable
+from fsm_agent.functions.arguments import described_errors
+from fsm_agent.functions.schema import undescribable
 from fsm_agent.prompts.fields import (
     UNMARKED,
     RecordField,

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fsm_agent.clients.local.functions.question import spaced
+from fsm_agent.functions.arguments import target_of
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.schema import target_of
 
 _MAX_DEPTH = 6
 _MAX_CHOICES = 12  # how many the model sees

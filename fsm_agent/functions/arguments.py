@@ -1,0 +1,453 @@
+"""Parses and validates the arguments of a call, and says what is wrong with them in words for the model."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from operator import is_
+from reprlib import Repr
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Protocol,
+    TypeAlias,
+    cast,
+)
+
+from fsm_agent.errors import ParseError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
+
+Core: TypeAlias = dict[str, Any]  # a core schema of pydantic
+
+# What validators raise, including user-defined ones for odd arguments.  A ValidationError is a ValueError.
+REFUSALS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_CONTAINERS = (  # pydantic's errors where only a list or an object is valid
+    *("list_type", "tuple_type", "set_type", "frozen_set_type", "iterable_type", "dict_type", "mapping_type"),
+    *("model_type", "model_attributes_type", "dataclass_type", "named_tuple_type"),
+)
+_OF_TYPE = ("_type", "enum", "literal_error")  # the ends of pydantic's errors for a value of another type
+_MAX_ERRORS = 20  # of one value
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 60
+_MAX_DEPTH = 20  # levels of a schema that are read
+_MAX_NODES = 5_000  # nodes of a schema that are read, including names and values in its lists
+_MAX_OPEN = 2  # how often a reference is followed inside itself
+_MAX_REF_CHARS = 1_000
+_MAX_PATTERN_COST = 200  # see `_cost`
+_MAX_PATTERNS_COST = 600  # of a schema
+_ANY: Core = {"type": "any"}
+_TEXT_CORE: Core = {"type": "str"}
+_NUMBER = {"minimum": "ge", "maximum": "le", "exclusiveMinimum": "gt", "exclusiveMaximum": "lt"}
+_WHOLE = {"ge": math.ceil, "gt": math.floor, "le": math.floor, "lt": math.ceil}
+_LENGTHS = {"minLength": "min_length", "maxLength": "max_length"}
+_TEXT = {**_LENGTHS, "pattern": "pattern"}
+_LIST = {"minItems": "min_length", "maxItems": "max_length"}
+_MAX_CURRENT_DEPTH = 64  # levels in which other drafts are looked for
+_VALUES = ("const", "default", "example")  # keys for which null is a value
+_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_NESTED = (  # keys that hold a schema, or several
+    *("items", "prefixItems", "contains", "additionalProperties", "propertyNames", "anyOf", "oneOf", "allOf"),
+    *("not", "if", "then", "else"),
+)
+_MAX_TYPES = 7  # JSON Schema has no more
+_UNICODE = re.compile(r"\\[wWdDsSpPbB]")
+_REPEAT = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
+
+
+def refused(error: Exception) -> ParseError:
+    """Return a validator's error in words that the model understands."""
+    from pydantic_core import ValidationError
+
+    if isinstance(error, ValidationError):
+        return ParseError(described_errors(error))
+    return ParseError(f"input: {type(error).__name__}: {error}"[:1000])
+
+
+def described_errors(error: ValidationError) -> str:
+    """Describe a validation error with one line per field: where it is, what is wrong, and what was given."""
+    items = error.errors(include_url=False, include_context=False)
+    lines = []
+    for item in items[:_MAX_ERRORS]:
+        path = ".".join(str(step)[:100] for step in item["loc"][:20] if step != "") or "input"
+        lines.append(f"{path}: {item['msg'][:1000]} (given: {_shorten_value(item['input'])})")
+    if len(items) > _MAX_ERRORS:
+        lines.append(f"… and {len(items) - _MAX_ERRORS} more")
+    return "\n".join(lines)
+
+
+def _shorten_value(value: Any) -> str:
+    try:
+        return _SHORT.repr(value)[:200]
+    except ValueError:  # a number with more digits than Python converts
+        return f"a huge {type(value).__name__}"
+
+
+class Validator(Protocol):
+    """Parses the JSON arguments of a call.  For a signature, it is pydantic's validator."""
+
+    def validate_json(self, arguments: str | bytes, /) -> Any:
+        """Return the arguments in a JSON document."""
+
+
+def validate_arguments(validator: Validator, arguments: str) -> tuple[str, dict[str, Any]]:
+    """Return `(json, values)`: the arguments as JSON in the form that the validator takes, and as validated values.
+
+    Some models write a list or an object inside the arguments as a string of JSON, and null for what they leave out.
+    Both are accepted, but only where they would otherwise be invalid.
+    """
+    try:
+        return arguments, validator.validate_json(arguments)
+    except ValueError as error:
+        if (meant := _meant(validator, arguments, error)) is None:
+            raise
+    return validate_arguments(validator, meant)  # there may be texts inside of texts
+
+
+def _meant(validator: Validator, arguments: str, error: ValueError) -> str | None:
+    """Return the arguments without the nulls that a validation error names, and with its strings of JSON parsed.
+
+    Null is left out only for a field: a null among the values of a ``dict[str, int]`` stays, and is invalid.  Return
+    None if nothing changes.
+    """
+    from pydantic_core import ValidationError, from_json, to_json
+
+    if not isinstance(error, ValidationError):
+        return None
+    is_changed = False
+    nulls: dict[str, tuple[dict[str, Any], str]] = {}  # by a key that names no field
+    try:
+        document = from_json(arguments)
+        for item in error.errors(include_url=False, include_context=False):
+            kind, given = item["type"], item["input"]
+            if (place := _place(document, item["loc"], given)) is None:
+                continue
+            holder, key = place
+            if isinstance(given, str) and kind in _CONTAINERS and given.lstrip()[:1] in ("[", "{"):
+                holder[key] = from_json(given)
+                is_changed = True
+            elif _is_null(item) and isinstance(holder, dict):
+                nulls[unnamed := f"\0{len(nulls)}"] = holder, key
+                holder[unnamed] = holder.pop(key)
+        refused = _refused_nulls(validator, to_json(document)) if nulls else frozenset()
+        for unnamed, (holder, key) in nulls.items():
+            del holder[unnamed]
+            if unnamed in refused:  # any key is taken here, so the null is a value
+                holder[key] = None
+        is_changed |= not refused.issuperset(nulls)
+    except ValueError:  # not JSON
+        return None
+    return to_json(document).decode() if is_changed else None
+
+
+def _refused_nulls(validator: Validator, document: bytes) -> frozenset[str | int]:
+    """Return the keys on the paths to values that may not be null."""
+    from pydantic_core import ValidationError
+
+    try:
+        validator.validate_json(document)
+    except ValidationError as error:
+        items = error.errors(include_url=False, include_context=False)
+        return frozenset([step for item in items if _is_null(item) for step in item["loc"]])
+    return frozenset()
+
+
+def _is_null(item: ErrorDetails) -> bool:
+    return item["input"] is None and item["type"].endswith(_OF_TYPE)
+
+
+def _place(document: Any, path: Sequence[str | int], given: Any) -> tuple[Any, Any] | None:
+    """Return the object or list at a path that holds a value, and its key there.  Some steps name members of unions."""
+    for step in path:
+        is_there = step in document if isinstance(document, dict) else isinstance(document, list) and step != str(step)
+        if is_there and document[step] == given:
+            return document, step
+        document = document[step] if is_there else document
+    return None
+
+
+class ArgumentsValidator:
+    """Validates arguments against a JSON Schema.  The arguments must always be an object.
+
+    It supports types, ``enum``, ``const``, ``anyOf``, ``oneOf`` (as ``anyOf``), ``allOf``, local ``$ref``,
+    ``nullable``, ``properties``, ``required``, ``additionalProperties``, ``items``, and bounds on numbers, strings and
+    lists.  The function or server that is called must check anything else.
+
+    A schema may be untrusted, so only a tree of limited size is read.  Whatever the schema, this takes a fraction of a
+    second, and each check takes time linear in the size of the arguments.
+    """
+
+    __slots__ = ("_schema", "_validator")
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = schema
+        self._validator: Validator | None = None
+
+    def validate_json(self, arguments: str | bytes, /) -> Any:
+        """Return the arguments in a JSON document."""
+        if self._validator is None:
+            read = _Reader(self._schema).object(self._schema, 0)
+            self._validator = _compiled(read) or _compiled({"type": "dict", "keys_schema": _TEXT_CORE})
+        return self._validator.validate_json(arguments)
+
+
+def in_current_draft(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return another program's JSON Schema as the current draft writes it, because models accept no other draft.
+
+    Some servers write null for a key that they leave out, and the exclusive bounds of draft 4, which are booleans.
+    """
+    return cast("Mapping[str, Any]", _current(schema, {}, 0))
+
+
+def _current(schema: Any, known: dict[int, Any], depth: int) -> Any:
+    if depth > _MAX_CURRENT_DEPTH or not isinstance(schema, Mapping):
+        return schema
+    if id(schema) not in known:
+        known[id(schema)] = schema  # if it contains itself
+        found = {
+            key: _current_value(key, value, known, depth + 1)
+            for key, value in schema.items()
+            if value is not None or key in _VALUES
+        }
+        for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+            is_exclusive = found.get(exclusive)
+            if isinstance(is_exclusive, bool):
+                del found[exclusive]
+                if is_exclusive and bound in found:
+                    found[exclusive] = found.pop(bound)
+        is_same = len(found) == len(schema) and all(found.get(key) is schema[key] for key in schema)
+        known[id(schema)] = schema if is_same else found
+    return known[id(schema)]
+
+
+def _current_value(key: str, value: Any, known: dict[int, Any], depth: int) -> Any:
+    items: Any
+    if key in _BY_NAME and isinstance(value, Mapping):
+        items = {name: _current(inner, known, depth) for name, inner in value.items()}
+        return value if all(items[name] is value[name] for name in items) else items
+    if key in _NESTED and isinstance(value, list):
+        items = [_current(inner, known, depth) for inner in value]
+        return value if all(map(is_, items, value)) else items
+    return _current(value, known, depth) if key in _NESTED else value
+
+
+def cores_of(kinds: Sequence[Any], root: Mapping[str, Any]) -> list[Core]:
+    """Return the core schemas for JSON Schemas within a root, to check values written by people and programs.
+
+    Unlike in a model's arguments, null and unknown fields are accepted only where the schema allows them.  Schemas
+    that are too large to be read whole allow anything.
+    """
+    reader = _Reader(root, is_exact=True)
+    cores = [reader.read(kind, 0) for kind in kinds]
+    return cores if reader.left > 0 else [_ANY for _ in kinds]
+
+
+def check_json(core: Core, document: str) -> None:
+    """Refuse JSON that does not fit a core schema.  A core schema that pydantic refuses allows anything."""
+    if (validator := _compiled(core)) is not None:
+        validator.validate_json(document)
+
+
+def _compiled(core: Core) -> Any:
+    from pydantic_core import SchemaError, SchemaValidator
+
+    try:
+        return SchemaValidator(core)
+    except (SchemaError, ValueError, TypeError, OverflowError):
+        return None
+
+
+class _Reader:
+    """One reading of a schema."""
+
+    def __init__(self, root: Mapping[str, Any], *, is_exact: bool = False) -> None:
+        self.root = root
+        self.is_exact = is_exact
+        self.left = _MAX_NODES
+        self.pattern_cost_left: float = _MAX_PATTERNS_COST
+        self.open: list[str] = []  # the references that are being followed
+
+    def object(self, schema: Mapping[str, Any], depth: int) -> Core:
+        properties, required = schema.get("properties"), schema.get("required")
+        names = self._bounded(required) if isinstance(required, list) else []
+        needed = dict.fromkeys([key for key in names if isinstance(key, str)], True)
+        schemas: dict[str, Any] = {**needed}
+        if isinstance(properties, Mapping):
+            first = islice(properties.items(), max(0, self.left))
+            schemas |= {key: inner for key, inner in first if isinstance(key, str)}
+        fields = {}
+        for key, inner in schemas.items():
+            if self.left <= 0:
+                break
+            fields[key] = {
+                "type": "typed-dict-field",
+                "schema": self.read(inner, depth + 1),
+                "required": key in needed,
+            }
+        others = schema.get("additionalProperties")
+        is_open = not self.is_exact or others is True
+        read = {"type": "typed-dict", "fields": fields, "extra_behavior": "allow" if is_open else "ignore"}
+        if self.left <= 0:  # an unread schema allows anything
+            return read
+        if others is False:
+            return {**read, "extra_behavior": "forbid"}
+        if not isinstance(others, Mapping):
+            return read
+        return {**read, "extra_behavior": "allow", "extras_schema": self.read(others, depth + 1)}
+
+    def _bounded(self, items: list[Any]) -> list[Any]:
+        taken = items[: max(0, self.left)]
+        self.left -= len(taken)
+        return taken
+
+    def read(self, schema: Any, depth: int) -> Core:
+        """Return the core schema for a JSON Schema.  It allows any value that no supported keyword restricts."""
+        self.left -= 1
+        if depth > _MAX_DEPTH or self.left < 0 or not isinstance(schema, Mapping):
+            return _ANY
+        read = self._restricted(schema, depth)
+        return _nullable(read) if schema.get("nullable") is True else read
+
+    def _restricted(self, schema: Mapping[str, Any], depth: int) -> Core:
+        match schema:
+            case {"$ref": str(ref)}:
+                return self._referred(ref, depth)
+            case {"const": value}:
+                return {"type": "literal", "expected": [value]}
+            case {"enum": [_, *_] as choices}:
+                taken = self._bounded(choices)
+                return {"type": "literal", "expected": taken} if len(taken) == len(choices) else _ANY
+            case {"discriminator": {"propertyName": str(name), "mapping": dict(by_tag)}} if self.is_exact and by_tag:
+                return self._discriminated(name, by_tag, depth)
+            case {"anyOf": [_, *_] as kinds} | {"oneOf": [_, *_] as kinds}:
+                return self._union(kinds, depth)
+            case {"allOf": [_, *_] as kinds}:
+                return {"type": "chain", "steps": [self.read(kind, depth + 1) for kind in kinds[: max(1, self.left)]]}
+            case {"type": [_, *_] as kinds} if len(kinds) <= _MAX_TYPES:
+                return _either([self._typed(schema, kind, depth + 1) for kind in kinds if kind != "null"], kinds)
+            case {"type": str(kind)}:
+                return self._typed(schema, kind, depth)
+        return _ANY
+
+    def _typed(self, schema: Mapping[str, Any], kind: Any, depth: int) -> Core:
+        if kind == "object":
+            return self.object(schema, depth)
+        if kind == "array":
+            return self._list(schema, depth)
+        if kind == "string":
+            return self._text(schema)
+        read, default = _scalar(schema, kind), schema.get("default")
+        if isinstance(default, str) and kind in ("integer", "number", "boolean"):  # it is converted later
+            return _union([read, {"type": "literal", "expected": [default]}])
+        return read
+
+    def _text(self, schema: Mapping[str, Any]) -> Core:
+        regex, names = schema.get("pattern"), _LENGTHS
+        if isinstance(regex, str) and (cost := _cost(regex)) <= min(_MAX_PATTERN_COST, self.pattern_cost_left):
+            self.pattern_cost_left -= cost
+            names = _TEXT
+        return _bounded(_TEXT_CORE, schema, names)
+
+    def _union(self, kinds: list[Any], depth: int) -> Core:
+        if len(kinds) > self.left:  # an unread schema allows anything
+            return _ANY
+        types = [kind.get("type") if isinstance(kind, Mapping) else None for kind in kinds]
+        read = [self.read(kind, depth + 1) for kind, name in zip(kinds, types, strict=True) if name != "null"]
+        return _either(read, types)
+
+    def _discriminated(self, name: str, by_tag: Mapping[str, Any], depth: int) -> Core:
+        if len(by_tag) > self.left:
+            return _ANY
+        choices: dict[str | int, Core] = {}
+        for tag, target in by_tag.items():
+            choices[tag] = self.read(target if isinstance(target, Mapping) else {"$ref": target}, depth + 1)
+            if tag.removeprefix("-").isdecimal():  # the tag may be a number, but names in JSON are texts
+                choices[int(tag)] = choices[tag]
+        return {"type": "tagged-union", "discriminator": name, "choices": choices}
+
+    def _list(self, schema: Mapping[str, Any], depth: int) -> Core:
+        bounds = {name: schema[key] for key, name in _LIST.items() if _is_length(schema.get(key))}
+        return {"type": "list", "items_schema": self.read(schema.get("items"), depth + 1), **bounds}
+
+    def _referred(self, ref: str, depth: int) -> Core:
+        if len(ref) > _MAX_REF_CHARS or self.open.count(ref) >= _MAX_OPEN:
+            return _ANY
+        self.open.append(ref)
+        try:
+            return self.read(target_of(self.root, ref), depth + 1)
+        finally:
+            self.open.pop()
+
+
+def target_of(root: Mapping[str, Any], ref: str) -> Any:
+    """Return the target of a reference within the schema (RFC 6901), or None if it leads nowhere."""
+    target: Any = root
+    for step in ref.removeprefix("#").split("/")[1:] if ref.startswith("#") else ("",):
+        target = target.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) else None
+    return target
+
+
+def _nullable(core: Core) -> Core:
+    return {"type": "nullable", "schema": core}
+
+
+def _union(cores: list[Core]) -> Core:
+    return {"type": "union", "choices": cores}
+
+
+def _either(kinds: list[Core], types: list[Any]) -> Core:
+    if not kinds:
+        return {"type": "none"}
+    union = _union(kinds) if len(kinds) > 1 else kinds[0]
+    return _nullable(union) if "null" in types else union
+
+
+def _cost(regex: str) -> float:
+    """Return an upper estimate of what it costs to compile a pattern.
+
+    A Unicode character class costs 1, which stands for up to half a millisecond.
+    """
+    size, times = len(regex), 1
+    for match in _REPEAT.finditer(regex):
+        count = int(match[2] or match[1])
+        if regex[max(0, match.start() - 1)] in ")}*+?":
+            times *= max(1, count)
+        else:
+            size += count
+    return size * times * (1 if _UNICODE.search(regex) else 0.01)
+
+
+def _scalar(schema: Mapping[str, Any], kind: Any) -> Core:
+    match kind:
+        case "integer":
+            return _bounded({"type": "int"}, schema, _NUMBER)
+        case "number":
+            finite = {"type": "float", "allow_inf_nan": False}
+            real = _bounded(finite, schema, _NUMBER)
+            number = _union([_bounded({"type": "int"}, schema, _NUMBER), real])  # an int stays exact
+            # Without bounds, there is one thing to say, and not one for each of the two
+            return number | {"custom_error_type": "float_type"} if real == finite else number
+        case "boolean":
+            return {"type": "bool"}
+        case "null":
+            return {"type": "none"}
+    return _ANY
+
+
+def _bounded(plain: dict[str, Any], schema: Mapping[str, Any], names: Mapping[str, str]) -> Core:
+    """Return the schema with its bounds, or without them if pydantic refuses one (such as a look-around pattern)."""
+    bounds = {name: schema[key] for key, name in names.items() if key in schema}
+    if plain["type"] == "int":  # pydantic accepts whole bounds only
+        try:
+            bounds = {name: _WHOLE[name](value) for name, value in bounds.items()}
+        except (ValueError, TypeError, OverflowError):
+            return plain
+    return plain | bounds if bounds and _compiled(plain | bounds) else plain
+
+
+def _is_length(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
