@@ -6,15 +6,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from operator import is_
 from reprlib import Repr
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Protocol,
-    TypeAlias,
-    cast,
-)
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from urllib.parse import unquote
 
 from fsm_agent.errors import ParseError
 
@@ -38,10 +32,13 @@ _MAX_DEPTH = 20  # levels of a schema that are read
 _MAX_NODES = 5_000  # nodes of a schema that are read, including names and values in its lists
 _MAX_OPEN = 2  # how often a reference is followed inside itself
 _MAX_REF_CHARS = 1_000
+_MAX_DIGITS = 6  # of an index in a reference
 _MAX_PATTERN_COST = 200  # see `_cost`
 _MAX_PATTERNS_COST = 600  # of a schema
 _ANY: Core = {"type": "any"}
 _TEXT_CORE: Core = {"type": "str"}
+_INTEGER: Core = {"type": "int"}
+_REAL: Core = {"type": "float", "allow_inf_nan": False}
 _NUMBER = {"minimum": "ge", "maximum": "le", "exclusiveMinimum": "gt", "exclusiveMaximum": "lt"}
 _WHOLE = {"ge": math.ceil, "gt": math.floor, "le": math.floor, "lt": math.ceil}
 _LENGTHS = {"minLength": "min_length", "maxLength": "max_length"}
@@ -200,39 +197,27 @@ def in_current_draft(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
     Some servers write null for a key that they leave out, and the exclusive bounds of draft 4, which are booleans.
     """
-    return cast("Mapping[str, Any]", _current(schema, {}, 0))
+    current: Mapping[str, Any] = _current(schema, 0)
+    return schema if current == schema else current
 
 
-def _current(schema: Any, known: dict[int, Any], depth: int) -> Any:
+def _current(schema: Any, depth: int) -> Any:
     if depth > _MAX_CURRENT_DEPTH or not isinstance(schema, Mapping):
         return schema
-    if id(schema) not in known:
-        known[id(schema)] = schema  # if it contains itself
-        found = {
-            key: _current_value(key, value, known, depth + 1)
-            for key, value in schema.items()
-            if value is not None or key in _VALUES
-        }
-        for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
-            is_exclusive = found.get(exclusive)
-            if isinstance(is_exclusive, bool):
-                del found[exclusive]
-                if is_exclusive and bound in found:
-                    found[exclusive] = found.pop(bound)
-        is_same = len(found) == len(schema) and all(found.get(key) is schema[key] for key in schema)
-        known[id(schema)] = schema if is_same else found
-    return known[id(schema)]
+    is_there = [(key, value) for key, value in schema.items() if value is not None or key in _VALUES]
+    current = {key: _current_value(key, value, depth + 1) for key, value in is_there}
+    for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        if isinstance(current.get(exclusive), bool) and current.pop(exclusive) and bound in current:
+            current[exclusive] = current.pop(bound)
+    return current
 
 
-def _current_value(key: str, value: Any, known: dict[int, Any], depth: int) -> Any:
-    items: Any
+def _current_value(key: str, value: Any, depth: int) -> Any:
     if key in _BY_NAME and isinstance(value, Mapping):
-        items = {name: _current(inner, known, depth) for name, inner in value.items()}
-        return value if all(items[name] is value[name] for name in items) else items
-    if key in _NESTED and isinstance(value, list):
-        items = [_current(inner, known, depth) for inner in value]
-        return value if all(map(is_, items, value)) else items
-    return _current(value, known, depth) if key in _NESTED else value
+        return {name: _current(inner, depth) for name, inner in value.items()}
+    if key not in _NESTED:
+        return value
+    return [_current(inner, depth) for inner in value] if isinstance(value, list) else _current(value, depth)
 
 
 def cores_of(kinds: Sequence[Any], root: Mapping[str, Any]) -> list[Core]:
@@ -272,32 +257,24 @@ class _Reader:
         self.open: list[str] = []  # the references that are being followed
 
     def object(self, schema: Mapping[str, Any], depth: int) -> Core:
-        properties, required = schema.get("properties"), schema.get("required")
+        properties, required, others = map(schema.get, ("properties", "required", "additionalProperties"))
         names = self._bounded(required) if isinstance(required, list) else []
-        needed = dict.fromkeys([key for key in names if isinstance(key, str)], True)
-        schemas: dict[str, Any] = {**needed}
+        schemas: dict[str, Any] = {key: True for key in names if isinstance(key, str)}
+        needed = {*schemas}
         if isinstance(properties, Mapping):
             first = islice(properties.items(), max(0, self.left))
             schemas |= {key: inner for key, inner in first if isinstance(key, str)}
-        fields = {}
-        for key, inner in schemas.items():
-            if self.left <= 0:
-                break
-            fields[key] = {
-                "type": "typed-dict-field",
-                "schema": self.read(inner, depth + 1),
-                "required": key in needed,
-            }
-        others = schema.get("additionalProperties")
-        is_open = not self.is_exact or others is True
+        fields = {
+            key: {"type": "typed-dict-field", "schema": self.read(inner, depth + 1), "required": key in needed}
+            for key, inner in schemas.items()
+        }
+        is_open = others is True or not self.is_exact
         read = {"type": "typed-dict", "fields": fields, "extra_behavior": "allow" if is_open else "ignore"}
         if self.left <= 0:  # an unread schema allows anything
             return read
-        if others is False:
-            return {**read, "extra_behavior": "forbid"}
-        if not isinstance(others, Mapping):
-            return read
-        return {**read, "extra_behavior": "allow", "extras_schema": self.read(others, depth + 1)}
+        if isinstance(others, Mapping):
+            return {**read, "extra_behavior": "allow", "extras_schema": self.read(others, depth + 1)}
+        return {**read, "extra_behavior": "forbid"} if others is False else read
 
     def _bounded(self, items: list[Any]) -> list[Any]:
         taken = items[: max(0, self.left)]
@@ -334,23 +311,35 @@ class _Reader:
         return _ANY
 
     def _typed(self, schema: Mapping[str, Any], kind: Any, depth: int) -> Core:
-        if kind == "object":
-            return self.object(schema, depth)
-        if kind == "array":
-            return self._list(schema, depth)
-        if kind == "string":
-            return self._text(schema)
-        read, default = _scalar(schema, kind), schema.get("default")
-        if isinstance(default, str) and kind in ("integer", "number", "boolean"):  # it is converted later
-            return _union([read, {"type": "literal", "expected": [default]}])
-        return read
+        match kind:
+            case "object":
+                return self.object(schema, depth)
+            case "array":
+                bounds = {name: schema[key] for key, name in _LIST.items() if _is_length(schema.get(key))}
+                return {"type": "list", "items_schema": self.read(schema.get("items"), depth + 1), **bounds}
+            case "string":
+                return _bounded(_TEXT_CORE, schema, _TEXT if self._takes(schema.get("pattern")) else _LENGTHS)
+            case "integer":
+                read = _bounded(_INTEGER, schema, _NUMBER)
+            case "number":
+                real = _bounded(_REAL, schema, _NUMBER)
+                read = _union([_bounded(_INTEGER, schema, _NUMBER), real])  # an int stays exact
+                if real == _REAL:  # there is one thing to say, and not one for each of the two
+                    read["custom_error_type"] = "float_type"
+            case "boolean":
+                read = {"type": "bool"}
+            case _:
+                return {"type": "none"} if kind == "null" else _ANY
+        default = schema.get("default")  # text is converted later
+        return _union([read, {"type": "literal", "expected": [default]}]) if isinstance(default, str) else read
 
-    def _text(self, schema: Mapping[str, Any]) -> Core:
-        regex, names = schema.get("pattern"), _LENGTHS
-        if isinstance(regex, str) and (cost := _cost(regex)) <= min(_MAX_PATTERN_COST, self.pattern_cost_left):
-            self.pattern_cost_left -= cost
-            names = _TEXT
-        return _bounded(_TEXT_CORE, schema, names)
+    def _takes(self, pattern: Any) -> bool:
+        """Return whether a pattern can still be compiled, and count what it costs."""
+        cost = _cost(pattern) if isinstance(pattern, str) else math.inf
+        if cost > min(_MAX_PATTERN_COST, self.pattern_cost_left):
+            return False
+        self.pattern_cost_left -= cost
+        return True
 
     def _union(self, kinds: list[Any], depth: int) -> Core:
         if len(kinds) > self.left:  # an unread schema allows anything
@@ -369,10 +358,6 @@ class _Reader:
                 choices[int(tag)] = choices[tag]
         return {"type": "tagged-union", "discriminator": name, "choices": choices}
 
-    def _list(self, schema: Mapping[str, Any], depth: int) -> Core:
-        bounds = {name: schema[key] for key, name in _LIST.items() if _is_length(schema.get(key))}
-        return {"type": "list", "items_schema": self.read(schema.get("items"), depth + 1), **bounds}
-
     def _referred(self, ref: str, depth: int) -> Core:
         if len(ref) > _MAX_REF_CHARS or self.open.count(ref) >= _MAX_OPEN:
             return _ANY
@@ -385,9 +370,14 @@ class _Reader:
 
 def target_of(root: Mapping[str, Any], ref: str) -> Any:
     """Return the target of a reference within the schema (RFC 6901), or None if it leads nowhere."""
-    target: Any = root
-    for step in ref.removeprefix("#").split("/")[1:] if ref.startswith("#") else ("",):
-        target = target.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) else None
+    target: Any = root if ref.startswith("#") else None
+    for step in ref.split("/")[1:]:
+        step = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(target, list):
+            is_there = step.isdecimal() and len(step) <= _MAX_DIGITS and int(step) < len(target)
+            target = target[int(step)] if is_there else None
+        else:
+            target = target.get(step) if isinstance(target, Mapping) else None
     return target
 
 
@@ -419,23 +409,6 @@ def _cost(regex: str) -> float:
         else:
             size += count
     return size * times * (1 if _UNICODE.search(regex) else 0.01)
-
-
-def _scalar(schema: Mapping[str, Any], kind: Any) -> Core:
-    match kind:
-        case "integer":
-            return _bounded({"type": "int"}, schema, _NUMBER)
-        case "number":
-            finite = {"type": "float", "allow_inf_nan": False}
-            real = _bounded(finite, schema, _NUMBER)
-            number = _union([_bounded({"type": "int"}, schema, _NUMBER), real])  # an int stays exact
-            # Without bounds, there is one thing to say, and not one for each of the two
-            return number | {"custom_error_type": "float_type"} if real == finite else number
-        case "boolean":
-            return {"type": "bool"}
-        case "null":
-            return {"type": "none"}
-    return _ANY
 
 
 def _bounded(plain: dict[str, Any], schema: Mapping[str, Any], names: Mapping[str, str]) -> Core:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
-from urllib.parse import unquote
 
 import pydantic_core
 
 from fsm_agent.errors import PromptError, UsageError
+from fsm_agent.functions.arguments import target_of
 from fsm_agent.prompts.output import Output
 from fsm_agent.prompts.type_text import prompt_schema
 
@@ -303,15 +303,7 @@ class _Reducer:
 
     def _target(self, pointer: str) -> Mapping[str, Any]:
         """Return the target of a reference into this schema, or {} for any other reference."""
-        if not pointer.startswith("#"):
-            return {}
-        target: Any = self._root
-        for step in pointer[1:].split("/")[1:]:
-            step = unquote(step).replace("~1", "/").replace("~0", "~")
-            if isinstance(target, list) and step.isascii() and step.isdigit() and int(step[:6]) < len(target):
-                target = target[int(step[:6])]
-            else:
-                target = target.get(step) if isinstance(target, Mapping) else None
+        target = target_of(self._root, pointer)
         return target if isinstance(target, Mapping) else {}
 
     def _reach(self, pointer: str) -> set[str]:

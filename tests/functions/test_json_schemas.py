@@ -97,7 +97,8 @@ CHECKED: list[tuple[Any, list[Any], list[Any]]] = [  # a schema, what it allows,
     ({"$ref": "#/$defs/Tree"}, [{"next": [{"next": []}]}, {}], [{"next": [{"next": 5}]}, {"next": [1]}]),
     ({"$ref": "#"}, [{"a": {"a": 1}}], [5]),
     # what is not read, or makes no sense, is not checked
-    *[(schema, [1, None, {}], []) for schema in ({}, True, {"$ref": "#/$defs/Unread"}, {"$ref": "https://else/where"})],
+    *[(schema, [1, None, {}], []) for schema in ({}, True)],
+    *[({"$ref": ref}, [1, None, {}], []) for ref in ("#/$defs/Unread", "#/required/1", "https://else/where")],
     *[({"type": kind, name: wrong}, [right], []) for kind, name, wrong, right in (
         ("string", "pattern", "(?=a)b", "c"), ("string", "maxLength", -1, "abc"), ("integer", "minimum", "x", 1),
         ("number", "minimum", float("inf"), 1), ("array", "minItems", -1, []), ("array", "maxItems", "x", [1]),
