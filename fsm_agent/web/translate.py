@@ -229,7 +229,6 @@ class ProtocolTranslator(EventTranslator):
         return [*self._close(path, seen), *self._called(path, _under(path, id), name, masked_arguments(arguments))]
 
     def _end_function(self, path: str, seen: _Inside, event: FunctionEnded) -> list[Data]:
-        seen.asked.pop(event.id, None)
         if event.id in seen.ended or not _IS_CALL(event.id):
             return []
         again = self._ask(path, seen, event.id, event.name, "") if self._tells_again else []
@@ -248,7 +247,6 @@ class ProtocolTranslator(EventTranslator):
     def _step(self, path: str, seen: _Inside, step: Stepped) -> list[Data]:
         prefix, _, id = step.key.partition(":")
         if step.trigger == "denied" and prefix == "ask" and id not in seen.ended:
-            seen.asked.pop(id, None)
             seen.ended.add(id)
             if self._tells_again and id not in seen.known:
                 return []

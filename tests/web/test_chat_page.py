@@ -507,6 +507,16 @@ class TestUsers:
 
         run(app, use)
 
+    def test_a_run_that_waits_for_its_user_takes_nothing(self) -> None:
+        app = serve(desk(MemoryStore()), at_once=1)
+
+        async def use(page: Page) -> None:
+            for name in ("c1", "c2"):
+                assert (await page.ask(name, "refund"))[-1]["outcome"]["type"] == "interrupt"
+            assert text(await page.ask("c3", "hello"))
+
+        run(app, use)
+
     @pytest.mark.parametrize("of", [desk, letters])
     def test_one_finds_conversations_behind_more_of_others_than_a_page_looks_at(
         self, of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

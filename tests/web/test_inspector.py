@@ -352,6 +352,9 @@ def test_ways_lead_from_state_to_state_and_neither_through_a_third_nor_on_each_o
                 source, to = str(way.get("data-from")), str(way.get("data-to"))
                 assert is_at_border(points[0], boxes[source])
                 assert is_at_border(points[-1], boxes[to])
+                if source == to:  # as much to its right as to its left
+                    xs, (a, _, c, _) = [x for x, _ in points], boxes[to]
+                    assert abs(min(xs) + max(xs) - a - c) < 1
                 middles[source, to] = points[len(points) // 2]
                 others = [box for name, box in boxes.items() if name not in (source, to)]
                 for x, y in points:
@@ -432,6 +435,16 @@ def test_a_picture_from_elsewhere_is_told_by_its_address_and_not_loaded() -> Non
     assert not page.all("img")
 
 
+def test_a_model_that_declined_is_told_with_its_words() -> None:
+    runs = Runs(MemoryStore())
+    for run, reply in (("no", Reply.of("").changed(refusal="I must not.", finish="refusal")), ("yes", "Done.")):
+        with suppress(CallFailed):
+            Agent(Script(reply), name="host", store=runs).call("Do it.", run_id=run)
+    declined, done = (Pages(inspector_app(runs)).page("/run", id=run).text for run in ("no", "yes"))
+    assert "I must not." in declined
+    assert ("the model declined" in declined, "the model declined" in done) == (True, False)
+
+
 def test_attempts_are_counted_anew_after_a_reply() -> None:
     @function
     def look() -> str:
@@ -454,6 +467,7 @@ def test_a_refused_reply_says_what_the_model_was_told_and_the_last_one_why_the_c
     text = " ".join(page.text.split())
     for said in ("could not be used: the answer has no int", "city: Field required", "no function 'forecast'"):
         assert f"The model was told: {said}" in text or said in text.partition("The model was told:")[2], said
+    assert (text.count("The answer was refused."), text.count("A function call was refused.")) == (2, 2)
     assert "The call failed: the answer has no int" in text
     assert "the answer has no int" in text.partition("Why it failed")[2].partition("Began")[0]
 
@@ -552,6 +566,7 @@ def test_a_moment_is_read_without_code_and_folded_with_it(pages, runs):
     letter = known.page("/moment", id="letter-9", n="1")
     assert '"text": "Dear Bob, thank you."' in letter.text
     assert "answer:review#1" in letter.text
+    assert "earlier messages" not in letter.text
     assert known.get("/moment", id="order-17", n="8").status_code == 409
 
 
@@ -574,7 +589,8 @@ def test_two_runs_side_by_side(pages, runs):
     text = " ".join(page.text.split())
     assert "They part at entry 2. They begin differently." in text
     assert "1 equal entry" in text
-    assert page.all("tr", id="first")[0]["class"] == "other first"
+    rows = [row for row in page.all("tr") if row.get("class", "") in ("same", "other", "other first")]
+    assert [row["class"] for row in rows] == ["other first", "other", "other", "same", "same", "other", "other"]
     assert "outcome.kind replied model_failed" in text
     same = pages.page("/compare", a="order-17", b="order-17")
     assert "Their entries are the same." in same.text

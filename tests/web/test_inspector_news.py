@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from contextlib import aclosing, closing
+from contextlib import AsyncExitStack, aclosing, closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 from support.chromium import served
-from support.inspected_runs import shop, suspended
-from support.inspector_pages import Pages
 
 from fsm_agent import Agent
 from fsm_agent.store import MemoryStore, Runs, SqliteStore, StoreError
 from fsm_agent.testing import Script
-from fsm_agent.web import inspector_app
 from fsm_agent.web.inspector import Inspector
 
 LONG_S = 30.0
@@ -130,25 +128,46 @@ class TestMarks:
             async for mark in news.marks():
                 heard.append(mark)
                 news.close()
-            return heard
+            return heard + [mark async for mark in news.marks()]
 
         assert len(asyncio.run(listen())) == 1
 
+    def test_no_more_pages_are_followed_than_there_is_room_for(self, runs: Runs):
+        async def listen() -> list[int]:
+            inspector = Inspector(runs)
+            transport, statuses = httpx.ASGITransport(inspector.app), list[int]()
+            client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
+            async with client, AsyncExitStack() as stack:
+                for _ in range(MOST_PAGES):
+                    marks = await stack.enter_async_context(aclosing(inspector.news.marks()))
+                    await anext(marks)
+                refused = await client.get("/events")
+                assert refused.headers["retry-after"]
+                statuses += [refused.status_code, (await client.get("/")).status_code]
+                await marks.aclose()
+                assert not inspector.news.is_full
+            return statuses
 
-def test_one_that_only_reads_refuses_every_act():
-    runs = Runs(MemoryStore())
-    suspended(lambda: shop(runs).call("Where is my parcel?", run_id="r"))
-    pages = Pages(Inspector(runs, is_read_only=True).app)
-    page = pages.page("/run", id="r")
-    assert not page.all("form", method="post")
-    assert not page.all("input", name="form")
-    assert "read only" in page.text
-    form = Pages(inspector_app(runs)).form_token("r")
-    for act in ("answer", "cancel", "retry", "fork", "delete"):
-        data = {"id": "r", "key": "ask:4.0", "kind": "approved", "confirm": "r", "at": "1", "name": "f", "form": form}
-        assert pages.request("POST", f"/do/{act}", data=data, headers={"origin": pages.origin}).status_code == 403
-    assert len(runs.store.list()) == 1
-    assert not runs.store.load("r").signals
+        assert asyncio.run(listen()) == [503, 200]
+
+
+def test_its_server_listens_on_this_machine_and_ends_its_streams(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, closed = list[Any](), list[int]()
+
+    def listen(address: tuple[str, int]) -> Any:
+        asked.append(address)
+        return SimpleNamespace(
+            getsockname=lambda: ("127.0.0.1", 4711), setsockopt=print, close=lambda: closed.append(1)
+        )
+
+    monkeypatch.setattr("socket.create_server", listen)
+    monkeypatch.setattr("uvicorn.Server.run", lambda server, sockets: server.handle_exit(2, None))
+    with served(runs) as server:
+        assert asked == [("127.0.0.1", 0)]
+        assert server.port == 4711
+        assert server.url.startswith("http://127.0.0.1:4711/")
+        assert asyncio.run(anext(server.inspector.news.marks(), "")) == "", "its streams have ended"
+    assert closed
 
 
 @pytest.fixture

@@ -142,7 +142,7 @@ class TestAgUi:
         assert "attic" in result["content"]
         assert result["rawEvent"]["outcome"] == "failed"
         (result,) = [data for data in self.told("nothing") if data["type"] == "TOOL_CALL_RESULT"]
-        assert result["content"] == "it was not run"
+        assert (result["content"], result["rawEvent"]["outcome"]) == ("it was not run", "failed")
         end = self.told("fail")[-1]
         assert (end["type"], end["code"], "no key" in end["message"]) == ("RUN_ERROR", "model_failed", True)
 
@@ -314,7 +314,9 @@ class TestBodies:
             "state": "approval-responded",
             "approval": {"id": "ask:1.0", "approved": True},
         }
-        answered = AiSdk.read({"id": "c", "messages": [{"id": "m", "role": "assistant", "parts": [responded]}]})
+        before = {"type": "dynamic-tool", "state": "output-available", "approval": {"id": "ask:0.0", "approved": True}}
+        spoken = [{"type": "text", "text": "May I?"}, before, responded]
+        answered = AiSdk.read({"id": "c", "messages": [{"id": "m", "role": "assistant", "parts": spoken}]})
         assert answered.answers == {"ask:1.0": Approved()}
         data = [
             {"type": "data-answer", "data": {"key": "a", "approved": True, "arguments": {"n": 1}}},
