@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from support.uncollected import uncollected
 
 from benchmarks.costs import SIZES, exponent, measure, measure_waiting
-from benchmarks.works import DELTAS, TASK, InProcess, ScriptedTurn, Work, add, long_work, turns
+from benchmarks.works import DELTAS, TASK, InProcess, ScriptedTurn, Work, add, long_work, turns, works
 from fsm_agent import Agent, CallFailed, FunctionCall, Limits, function
 from fsm_agent._internal.structs import Vector
 from fsm_agent.call import Request
@@ -151,6 +151,17 @@ class TestGrowth:
             tracemalloc.stop()
         early, late = median(model.passing_bytes[10:60]), median(model.passing_bytes[-60:-10])
         assert late - early <= 300
+
+
+@pytest.mark.nightly
+class TestCalls:
+    """The bounds are a twentieth above the counts with CPython 3.11; later versions make fewer calls."""
+
+    @pytest.mark.parametrize(
+        ("work", "calls"), [("one turn", 315), ("three rounds", 1500), ("16 functions at once", 3360)]
+    )
+    def test_work_has_few_calls_of_functions(self, work: str, calls: int):
+        assert count(works()[work].ours).calls <= calls
 
 
 @pytest.mark.nightly

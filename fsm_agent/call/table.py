@@ -655,10 +655,11 @@ def take_step(
     limited = rounds_used_up(before.limits) if row.guard == _ROUND_LIMIT else ""
     detail = limited if after.ending is None else after.ending.detail
     kind = type(outcome)
-    if kind in CallModel.outcomes:
-        changes["turn"] = before.turn + 1
+    told = ""
     if kind in _TOLD:
-        detail = detail or _problem(event)
+        detail, told = detail or _problem(event), _told(before, after, event)
+        if kind is not CheckRefused:  # it came for an answer, in the same turn
+            changes["turn"] = before.turn + 1
     served_by = None
     if kind is Replied:
         served_by, adapted = outcome.reply.served_by, outcome.reply.adapted
@@ -671,7 +672,6 @@ def take_step(
     usage = _count_usage(before, key, outcome, use, changes)
     if trigger in FAILURES:  # also for a reply with an error
         changes["failures"] = before.failures.push(_failure(before, key, event, outcome.at_s, state))
-    told = _told(before, after, event) if kind in _TOLD else ""
     step = Stepped(before.state, trigger, state, key, outcome.at_s, row.guard, detail, usage, served_by, told)
     for watch in STEP_WATCHES.get():
         watch(step)
