@@ -418,6 +418,39 @@ def test_a_diagram_that_cannot_be_drawn_is_refused(nodes: Any, edges: Any, at_fa
         )
 
 
+def test_edges_of_a_box_end_inside_it_and_its_loop_is_a_line_of_its_title() -> None:
+    inside = ("One", "Two", "Over")
+    drawn = Diagram(
+        title="t",
+        nodes=(
+            Node(id="Box", label="box", is_final=True),
+            *[Node(id=name, label=name, box="Box", is_final=name == "Over") for name in inside],
+            Node(id="Next", label="next"),
+        ),
+        edges=(
+            Edge(source="Two", target="Over"),
+            Edge(source="Box", target="Next"),
+            Edge(source="Next", target="Box"),
+            Edge(source="Box", target="Box", lines=("once more",)),
+        ),
+    )
+    dot, mermaid = render(drawn, "dot"), render(drawn, "mermaid")
+    assert re.findall(r"(\w+) -> (\w+) \[.*?(\w+=cluster_box0)?(?: weight=\d)?\]", dot) == [
+        ("Two", "Over", ""),
+        ("Over", "Next", "ltail=cluster_box0"),
+        ("Next", "One", "lhead=cluster_box0"),
+    ]
+    assert re.findall(r"^ +(\w+) --+>\s*(\w+)$", mermaid, re.MULTILINE) == [
+        ("Two", "Over"),
+        ("box0", "Next"),
+        ("Next", "box0"),
+    ]
+    assert "once more" in dot
+    assert "once more" in mermaid
+    assert re.search(r"rank=same\]\n\s+One\n\s+\}", dot), "what runs by itself is beside the others"
+    assert not re.search(r"^\s+box0\b", dot, re.MULTILINE), "a box is no node"
+
+
 def hostile(text: str) -> Diagram:
     """A diagram with ``text`` in every place that takes one."""
     rest = (
