@@ -499,6 +499,20 @@ def test_what_answer_returns_is_the_output_whatever_it_looks_like(kind: type[Age
     assert kind(client=Script()).call("?").output == output
 
 
+def test_answer_may_return_a_type_of_the_function_around_its_class():
+    class Weight(BaseModel):
+        kilos: int
+
+    class Weighs(AgentBase[Any], register=False):
+        agent_type = "weighs"
+        agent_group = ("helper",)
+
+        def answer(self, task: str) -> Weight:
+            return Weight(kilos=3)
+
+    assert Weighs(client=Script()).call("?").output == Weight(kilos=3)
+
+
 def test_what_json_would_lose_of_an_answer_is_an_error_that_says_so():
     with pytest.raises(CallFailed, match="Stocked"):
         Counts(client=Script()).call("?")
