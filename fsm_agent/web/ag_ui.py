@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 
-from fsm_agent.call.outcomes import Denied
+from fsm_agent.call.outcomes import Denied, Returned
 from fsm_agent.messages.events import FunctionEnded, Question
 from fsm_agent.messages.json_data import parsed
 from fsm_agent.web.requests import (
@@ -35,11 +35,14 @@ class AgUi(ProtocolTranslator):
     events.
 
     Questions become interrupts in ``RUN_FINISHED``.  The client answers with ``resume``, and edits arguments with
-    ``editedArgs``.  After a reload, the client posts nothing, but follows the newest run from its beginning.
+    ``editedArgs``.  A function without a callable that is among the client's ``tools`` becomes no interrupt: the client
+    runs it, and sends its result as a message of role ``tool``.  After a reload, the client posts nothing, but follows
+    the newest run from its beginning.
 
     Args:
         thread: The client's name for the conversation.
         run: The client's name for this request.
+        tools: The names of the functions that the client runs; see `ClientRequest`.
 
     Examples:
         >>> translator = AgUi("t1", "r1")
@@ -48,8 +51,9 @@ class AgUi(ProtocolTranslator):
         ['TEXT_MESSAGE_START', 'TEXT_MESSAGE_CONTENT', 'TEXT_MESSAGE_END', 'RUN_FINISHED']
     """
 
-    def __init__(self, thread: str, run: str) -> None:
+    def __init__(self, thread: str, run: str, tools: Collection[str] = ()) -> None:
         super().__init__()
+        self._tools = tools
         self._ids = {"threadId": thread, "runId": run}
         self._at = ""  # the state of a flow
 
@@ -65,18 +69,21 @@ class AgUi(ProtocolTranslator):
         """
         found: _Body = convert_body(body, _Body)
         thread, run = check_name("threadId", found.threadId), check_name("runId", found.runId)
+        tools = tuple([check_name("tools", tool.name) for tool in found.tools or ()])
         if found.resume:
             answers = {entry.interruptId: _answer(entry) for entry in found.resume}
             sent = {entry.interruptId: entry.payload for entry in found.resume if entry.status != "cancelled"}
             if len(answers) < len(found.resume):
                 raise BadRequest("resume: expected each interruptId once, got one twice", "bad_answer")
-            return ClientRequest(thread, run, None, answers, payloads=sent)
+            return ClientRequest(thread, run, None, answers, payloads=sent, tools=tools)
+        if results := _results(found.messages):
+            return ClientRequest(thread, run, None, {}, results=results, tools=tools)
         last: _Message | None = convert_body(found.messages[-1], _Message) if found.messages else None
         if last is None or last.role != "user":
             raise BadRequest("messages: expected the last one to have the role 'user'", "no_message")
         content = last.content or ""
         parts = [content] if isinstance(content, str) else [_part(part) for part in content]
-        return ClientRequest(thread, run, user_message(parts), {})
+        return ClientRequest(thread, run, user_message(parts), {}, tools=tools)
 
     def begin(self) -> list[Data]:
         return [{"type": "RUN_STARTED", **self._ids, "protocolVersion": "1.0"}]
@@ -156,7 +163,10 @@ class AgUi(ProtocolTranslator):
         return [{"type": "STEP_FINISHED", "stepName": at}] if at else []
 
     def _waits(self, questions: Sequence[Question]) -> list[Data]:
-        outcome = {"type": "interrupt", "interrupts": [_interrupt(question) for question in questions]}
+        outcome: Data = {"type": "interrupt", "interrupts": [_interrupt(question) for question in questions]}
+        tools = [_function_of(question) if question.kind == "result" else None for question in questions]
+        if tools and set(tools) <= set(self._tools):
+            outcome = {"type": "success"}  # the client knows its tools, and with an interrupt it could only resume
         return [*self._step_ended(), {"type": "RUN_FINISHED", **self._ids, "outcome": outcome}]
 
     def _done(self, output: Any) -> list[Data]:
@@ -176,9 +186,17 @@ def _interrupt(question: Question) -> Data:
     arguments = schema if isinstance(schema, dict) else {"type": "object"}
     answer = {"approved": {"type": "boolean"}, "editedArgs": arguments, "reason": {"type": "string"}}
     needed: Data = {"type": "object", "properties": answer, "required": ["approved"]}
-    about = shown["about"] if isinstance(shown["about"], dict) else {}
-    message = str(about.get("function", ""))
-    return {**found, "message": message, "toolCallId": function_id(question.key), "responseSchema": needed}
+    return {
+        **found,
+        "message": _function_of(question),
+        "toolCallId": function_id(question.key),
+        "responseSchema": needed,
+    }
+
+
+def _function_of(question: Question) -> str:
+    about = masked_question(question)["about"]
+    return str(about.get("function", "")) if isinstance(about, dict) else ""
 
 
 class _Part(msgspec.Struct):
@@ -192,6 +210,12 @@ class _Part(msgspec.Struct):
 class _Message(msgspec.Struct):
     role: str
     content: str | list[_Part] | None = ""
+    toolCallId: str = ""  # noqa: N815
+    error: str | None = None
+
+
+class _Tool(msgspec.Struct):
+    name: str
 
 
 class _Entry(msgspec.Struct):
@@ -205,6 +229,21 @@ class _Body(msgspec.Struct):
     runId: str  # noqa: N815
     messages: list[Any] = []  # only the last is read, since the store has the others
     resume: list[_Entry] | None = None
+    tools: list[_Tool] | None = None
+
+
+def _results(messages: Sequence[Any]) -> dict[str, Returned]:
+    """Return the results at the end of the messages, by the key of the question that each answers."""
+    results: dict[str, Returned] = {}
+    for message in reversed(messages):
+        if not (isinstance(message, dict) and message.get("role") == "tool" and message.get("toolCallId")):
+            break
+        found: _Message = convert_body(message, _Message)
+        path, slash, id = found.toolCallId.rpartition("/")
+        content = found.content or ""
+        text = content if isinstance(content, str) else "".join([part.text for part in content])
+        results[f"{path}{slash}run:{id}"] = Returned(text=found.error or text, is_error=found.error is not None)
+    return results
 
 
 def _part(part: _Part) -> Any:

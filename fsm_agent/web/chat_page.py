@@ -142,7 +142,7 @@ class _Pages:
         """Begin a run or answer its questions, and return its stream."""
         who = await self._who(request)
         asked = AgUi.read(read_json(await read_body(request, MAX_BODY)))
-        translator = AgUi(asked.conversation, asked.run)
+        translator = AgUi(asked.conversation, asked.run, asked.tools)
         try:
             kept = asked._replace(conversation=_kept(who, asked.conversation))
             async with self._locks.setdefault(who, asyncio.Lock()):  # no other run begins between count and start

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
@@ -25,6 +25,7 @@ from fsm_agent.call.header import seed_of
 from fsm_agent.call.journal import header_of
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import LATER, GivenDeps, check_deps
+from fsm_agent.functions.function import Function
 from fsm_agent.messages.events import Done, Event
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.prompt import Prompt
@@ -199,6 +200,7 @@ class RunFollower:
             AlreadyAnswered: If another answer came first.
             UsageError: See `begin` and `answer`.
         """
+        _check_tools(self.runnable, asked.tools)
         if asked.message is not None:
             said: Any = _task_of(self.runnable, asked.message) if task is None else task(asked.message)
             conversation = asked.conversation if self.has_conversations else None
@@ -444,6 +446,16 @@ def with_store(runnable: Any, store: Any) -> Any:
     if hasattr(runnable, "changed"):
         return runnable.changed(store=store)
     return replace(runnable, store=store)  # type: ignore[type-var]
+
+
+def _check_tools(runnable: Any, tools: Collection[str]) -> None:
+    """Refuse a client's tool that the agent does not have, because its model would never call it."""
+    functions = getattr(runnable, "functions", ())
+    if not all(isinstance(function, Function) for function in functions):  # a source, such as an MCP server
+        return
+    if unknown := set(tools).difference([function.name for function in functions if function.call is None]):
+        what = f"the agent has no function {min(unknown)!r} without a callable, for the client to run"
+        raise BadRequest(f"tools: {what}; add one to the agent", "unknown_tool")
 
 
 def _task_of(runnable: Any, message: Message) -> Any:

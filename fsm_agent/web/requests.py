@@ -53,6 +53,8 @@ class ClientRequest(NamedTuple):
     answers: Mapping[str, Any]  # outcomes of approvals and values for other questions, by key
     is_continued: bool = False  # the client continues the message that asked
     payloads: Mapping[str, Any] = {}  # raw answers by key: an object with `approved` may also answer a flow
+    results: Mapping[str, Returned] = {}  # of functions that the client runs, by key; it repeats those that are known
+    tools: tuple[str, ...] = ()  # names of the functions that the client runs
     is_again: bool = False  # the client wants another answer to its last message, for example after a failure
 
 
@@ -143,7 +145,8 @@ def answer_questions(questions: tuple[Question, ...], asked: ClientRequest) -> d
     only the flow's state knows its type.
 
     Raises:
-        BadRequest: If a question may be answered only by operators, such as whether a ``once`` function took effect.
+        BadRequest: If a question may be answered only by operators, such as whether a ``once`` function took effect, or
+            if the client sends only results of functions that wait for none.
         FormError: If edited arguments do not fit the function.
     """
     by_key = {question.key: question for question in questions}
@@ -154,6 +157,10 @@ def answer_questions(questions: tuple[Question, ...], asked: ClientRequest) -> d
             given[key] = _answer_to(question, answer, payload)
         else:  # the store refuses an answer without an open question
             given[key] = answer if isinstance(answer, Outcome) or prefix_of(key) == INBOX else _result(answer)
+    waiting = [question.key for question in questions if question.kind == "result"]
+    given |= {key: asked.results[key] for key in waiting if key in asked.results}
+    if not given:
+        raise BadRequest("messages: expected the result of a function that waits for one, got another", "bad_answer")
     return given
 
 

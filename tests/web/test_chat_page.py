@@ -14,7 +14,7 @@ import httpx
 import pytest
 from served import Letter, desk, letters
 
-from fsm_agent import Agent, Context, UsageError, function
+from fsm_agent import Agent, Context, Function, UsageError, function
 from fsm_agent.flows import Flow, end, wait
 from fsm_agent.store import MemoryStore, StoreError
 from fsm_agent.testing import Script, function_call
@@ -72,6 +72,55 @@ def test_a_conversation_is_shown_again_as_it_was(tmp_path: Path) -> None:
         assert listed[0]["at_s"] > 1e9, "a Unix time"
 
     run(serve(desk(str(tmp_path / "runs.db"))), use)
+
+
+@pytest.mark.parametrize("is_run_by_client", [True, False])
+def test_functions_that_the_client_runs(is_run_by_client: bool) -> None:
+    @function
+    def read() -> str:
+        "Read."
+        return "done here"
+
+    def answer(request: Any) -> Any:
+        results = [part.text for message in request.messages if message.role == "tool" for part in message.parts]
+        return "; ".join(results) or [function_call("paint", color="red"), function_call("read")]
+
+    paint = Function(name="paint", parameters={"type": "object", "properties": {"color": {"type": "string"}}})
+    tools: dict[str, Any] = {
+        "tools": [{"name": "paint", "description": "Paint.", "parameters": {}}] if is_run_by_client else []
+    }
+
+    async def use(page: Page) -> None:
+        told = await page.ask("c1", "paint", **tools)
+        calls = [data["toolCallId"] for data in told if data["type"] == "TOOL_CALL_START"]
+        assert told[-1]["outcome"]["type"] == ("success" if is_run_by_client else "interrupt")
+        results = [
+            {"id": "2", "role": "tool", "toolCallId": calls[0], "content": "painted"},
+            {"id": "3", "role": "tool", "toolCallId": calls[1], "content": "not the client's to say"},
+        ]
+        told = await page.ask("c1", run="r2", messages=results, **tools)
+        assert text(told) == "painted; done here"
+        again = await page.ask("c1", run="r3", messages=results, **tools)
+        assert again[-1]["type"] == "RUN_ERROR"
+
+    run(serve(Agent(Script(*[answer] * 4), name="desk", functions=[paint, read])), use)
+
+
+def test_a_function_of_the_client_is_one_of_the_agents_and_may_fail() -> None:
+    def answer(request: Any) -> Any:
+        last = request.messages[-1]
+        return last.parts[0].text if last.role == "tool" else function_call("paint")
+
+    paint = {"name": "paint", "description": "Paint."}
+
+    async def use(page: Page) -> None:
+        told = await page.ask("c1", "go", tools=[paint, {**paint, "name": "erase"}])
+        assert (told[-1]["code"], "erase" in told[-1]["message"]) == ("unknown_tool", True)
+        await page.ask("c1", "go", tools=[paint])
+        failed = {"id": "2", "role": "tool", "toolCallId": "1.0", "content": "", "error": "no paint is left"}
+        assert "no paint is left" in text(await page.ask("c1", run="r2", messages=[failed], tools=[paint]))
+
+    run(serve(Agent(Script(*[answer] * 2), name="desk", functions=[Function(name="paint", parameters={})])), use)
 
 
 def test_functions_and_the_system_prompt_know_who_asks(tmp_path: Path) -> None:
