@@ -63,8 +63,7 @@ from fsm_agent.call.record import CallRecord, Limits
 from fsm_agent.call.snapshots import OnChange, asked_in, restore
 from fsm_agent.call.spending import Prices
 from fsm_agent.call.stop_conditions import StopWhen
-from fsm_agent.context.budget import ContextOption, ContextPlan, keeping
-from fsm_agent.context.fitting import View
+from fsm_agent.context.fitting import ContextOption, ContextPlan, View, keeping
 from fsm_agent.context.passes import AnyPass, passes_of
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import KnownArguments

@@ -10,7 +10,7 @@ from fsm_agent._internal.structs import Value, Vector
 from fsm_agent.agents.options import TASK
 from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt
 from fsm_agent.call.result import CallResult
-from fsm_agent.context.budget import kept
+from fsm_agent.context.fitting import kept
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import LATER, misfit
 from fsm_agent.functions.function import Function

@@ -16,7 +16,7 @@ from fsm_agent.agents.verbs import CallVerbs
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.header import ConversationTurn, seed_of
 from fsm_agent.call.journal import Header, Journal, header_of
-from fsm_agent.context.budget import kept
+from fsm_agent.context.fitting import kept
 from fsm_agent.context.passes import AnyPass, passes_of
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.functions.context import LATER, Made

@@ -26,8 +26,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import AgentPolicy, PolicyOptions
 from fsm_agent.messages.message import FunctionCall, renumbered
 from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.prompts.fingerprint import fingerprint_under
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.prompt import Prompt, fingerprint_under
 from fsm_agent.runtime.environment import Environment
 from fsm_agent.validation import require
 

@@ -17,7 +17,7 @@ from fsm_agent.call.result import CallResult
 from fsm_agent.call.snapshots import OnChange
 from fsm_agent.call.spending import PriceList, Prices
 from fsm_agent.call.stop_conditions import StopWhen
-from fsm_agent.context.budget import DEFAULT, ContextOption, ContextPlan
+from fsm_agent.context.fitting import DEFAULT, ContextOption, ContextPlan
 from fsm_agent.context.passes import AnyPass
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.foreign_names import WORDS, remedy

@@ -36,8 +36,7 @@ from fsm_agent.messages.events import Event, Inside, Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.prompts.fingerprint import PromptChange
-from fsm_agent.prompts.prompt import MissingPrompt, Prompt
+from fsm_agent.prompts.prompt import MissingPrompt, Prompt, PromptChange
 
 
 class CallParts(TypedDict, total=False):

@@ -15,8 +15,7 @@ from fsm_agent.call.snapshots import restored, snapshot_in_run, with_earlier, wi
 from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.messages.message import HistorySummary, Message
 from fsm_agent.messages.reply import UNUSED, Usage
-from fsm_agent.prompts.fingerprint import change_of
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.prompt import Prompt, change_of
 
 
 class Seed(Value, frozen=True, kw_only=True):

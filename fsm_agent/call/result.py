@@ -20,8 +20,7 @@ from fsm_agent.messages.json_data import EXACT, JsonResult, masked_data
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import UNUSED, OutputMode, Usage
 from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.prompts.fingerprint import PromptChange
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.prompt import Prompt, PromptChange
 from fsm_agent.validation import require
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from fsm_agent.call.requests import approved_keys
 from fsm_agent.call.table import ROWS
 from fsm_agent.errors import OutcomeError, PromptChanged, SnapshotError, UsageError
 from fsm_agent.messages.message import FunctionCall, Message, renumbered
-from fsm_agent.prompts.fingerprint import change_of
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.prompt import Prompt, change_of
 from fsm_agent.validation import require, safe_repr
 
 _STATES = frozenset(State)

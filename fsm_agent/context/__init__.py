@@ -5,7 +5,7 @@ request for a summary is made by the call.
 """
 
 import fsm_agent.call  # before its modules; see CONTRIBUTING.md
-from fsm_agent.context.budget import Budget, ContextPlan, default_passes
+from fsm_agent.context.fitting import Budget, ContextPlan, default_passes
 from fsm_agent.context.passes import compress, context_release, keep_last, mask, once, relevant, shorten
 from fsm_agent.context.summary import summarize
 from fsm_agent.context.tokens import TextTokenizer, Tokenizer, tiktoken_of

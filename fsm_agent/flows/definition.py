@@ -54,7 +54,7 @@ from fsm_agent.flows.table import (
 )
 from fsm_agent.flows.values import DataCheck
 from fsm_agent.functions.function import Function
-from fsm_agent.prompts.fingerprint import fingerprint_under
+from fsm_agent.prompts.prompt import fingerprint_under
 from fsm_agent.runtime.environment import Approve
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Store
