@@ -236,14 +236,19 @@ class Clock(Protocol):
         """Wait in this task."""
 
 
-def lasting(clock: Clock) -> Clock:
-    """Return the clock for a run that outlives the OS process: the system's clock in place of a test's default one.
+S = TypeVar("S")
+
+
+def lasting(source: S) -> S:
+    """Return the clock, or the function that makes ids, for a run that outlives the OS process.
+
+    A test's default clock gives way to the system's, and a test's numbers give way to random ids.
 
     Raises:
         UsageError: If a test has set the clock itself.
     """
-    give_way: Callable[[], Clock] | None = getattr(clock, "give_way", None)
-    return clock if give_way is None else give_way()
+    give_way: Callable[[], S] | None = getattr(source, "give_way", None)
+    return source if give_way is None else give_way()
 
 
 class SystemClock:

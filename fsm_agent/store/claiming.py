@@ -128,7 +128,7 @@ class Claims:
         create = None
         if self._is_created_later(journal, factory):
             head = _head_before(journal)
-            journal.run = next(new_names(factory, head))
+            journal.run = next(self.new_names(factory, head))
             create = partial(self.create_claimed, journal.run, journal.header, factory.agent, head)
             now_s = self.clock_of(factory).now()
             # until the store gives another
@@ -148,7 +148,7 @@ class Claims:
 
     def _is_created_later(self, journal: Journal, factory: ProcessFactory) -> bool:
         """Return whether the first write creates the run, because it is new and its random name cannot be taken."""
-        return not journal.run and journal.chain is None and factory.new_id is random_id
+        return not journal.run and journal.chain is None and self._new_id_of(factory) is random_id
 
     def submit(self, process: Process, factory: ProcessFactory, start: Start) -> str:
         """Create the run of a process for a worker to drive, and return the run's name.
@@ -167,7 +167,7 @@ class Claims:
         """Create a journal's run under its name or a new one.  Return False if it already exists with this header."""
         head, is_named = _head_before(journal), bool(journal.run)
         how = {"agent": factory.agent, "title": title_of(journal.header), "follows": head, **options}
-        for name in [journal.run] if is_named else new_names(factory, head):
+        for name in [journal.run] if is_named else self.new_names(factory, head):
             journal.run = name
             try:
                 made = self.store.create(name, journal.header, **how)
@@ -406,15 +406,18 @@ class Claims:
         """
         return lasting(factory.clock) if checks.keeps_real_time(self.store) else factory.clock
 
+    def _new_id_of(self, factory: ProcessFactory) -> Callable[[], str]:
+        """Return the function that names new runs: not a test's numbers if runs outlive the OS process."""
+        return lasting(factory.new_id) if checks.keeps_real_time(self.store) else factory.new_id
 
-def new_names(factory: ProcessFactory, head: Head | None) -> Iterator[str]:
-    """Yield a new name for a run, then variants of this name with numbers."""
-    name = factory.new_id()
-    if head is not None:
-        name = f"{head.conversation}:{head.version + 1}-{name}"
-    yield name
-    for number in count(2):
-        yield f"{name}-{number}"
+    def new_names(self, factory: ProcessFactory, head: Head | None) -> Iterator[str]:
+        """Yield a new name for a run, then variants of this name with numbers."""
+        name = self._new_id_of(factory)()
+        if head is not None:
+            name = f"{head.conversation}:{head.version + 1}-{name}"
+        yield name
+        for number in count(2):
+            yield f"{name}-{number}"
 
 
 def _head_before(journal: Journal) -> Head | None:

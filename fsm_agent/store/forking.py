@@ -19,7 +19,7 @@ from fsm_agent.call.journal import Chain, Entry, Header, Journal, Line, PastJour
 from fsm_agent.call.outcomes import Begun
 from fsm_agent.call.snapshots import check_forkable, with_id
 from fsm_agent.errors import JournalError, ReplayError, UsageError
-from fsm_agent.store.claiming import Claims, ProcessFactory, new_names, replay_run
+from fsm_agent.store.claiming import Claims, ProcessFactory, replay_run
 from fsm_agent.store.errors import RunExists
 from fsm_agent.store.journals import Journals
 from fsm_agent.store.recorder import packed_snapshot, suspension_of
@@ -91,7 +91,7 @@ def fork(
     if name is not None:
         _store_fork(claims, name, loaded.run.agent, header, document, common, factory)
         return name
-    for new in new_names(factory, None):
+    for new in claims.new_names(factory, None):
         with suppress(RunExists):
             if _store_fork(claims, new, loaded.run.agent, header, document, common, factory):
                 return new

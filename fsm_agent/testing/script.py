@@ -45,7 +45,7 @@ from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.unions import tags_of
 from fsm_agent.providers.catalog import PROVIDERS
 from fsm_agent.providers.codec import Profile, offered_functions
-from fsm_agent.runtime.environment import Clock, SystemClock
+from fsm_agent.runtime.environment import Clock, SystemClock, random_id
 from fsm_agent.validation import invalid, require, safe_repr
 
 
@@ -108,6 +108,22 @@ class FakeClock:
             "clock: expected the system's clock, since the store outlives this process, got a FakeClock; leave it out,"
             " or use MemoryStore() or SqliteStore(path, clock=clock.now)"
         )
+
+
+class _CallNumbers:
+    """The ids of a `Script`'s calls, which give way to random ids if the store outlives the process.
+
+    The next process would begin with the same numbers.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+
+    def __call__(self) -> str:
+        return f"call-{next(self._numbers)}"
+
+    def give_way(self) -> Callable[[], str]:
+        return random_id
 
 
 class _OwnClock(FakeClock):
@@ -315,11 +331,10 @@ class Script(SyncVerbs):
     @property
     def environment_defaults(self) -> dict[str, Any]:
         """The arguments to an `Environment` with this client, which set its clock and rule out randomness."""
-        numbers = count(1)
         return {
             "clock": self.clock,
             "backoff": wait_exponential(multiplier=1, max=60),
-            "new_id": lambda: f"call-{next(numbers)}",
+            "new_id": _CallNumbers(),
             "random": lambda: 0.0,
         }
 

@@ -88,6 +88,36 @@ def test_the_clock_of_a_test_times_nothing_that_outlives_it(verb: str, tmp_path:
     assert agent.runs.all.store.list() == []
 
 
+UNNAMED: dict[str, Callable[[Agent[Any, Any]], Any]] = {
+    "call": lambda agent: agent.call("Hi"),
+    "acall": lambda agent: asyncio.run(agent.acall("Hi")),
+    "submit": lambda agent: agent.runs.submit("Hi"),
+    "conversation": lambda agent: agent.conversation(agent.runs.all.store.list()[0].id).call("Hi"),
+}
+
+
+@pytest.mark.parametrize("verb", UNNAMED)
+def test_the_numbers_of_a_test_name_nothing_that_outlives_it(verb: str, tmp_path: Path):
+    for store in (MemoryStore(), SqliteStore(tmp_path / "own.db", FakeClock().now), SqliteStore(tmp_path / "runs.db")):
+        agent_of(Script("Hi."), store).call("Hi", run_id="first")
+        UNNAMED[verb](agent_of(Script("Hi."), store))
+        (made,) = [run.id for run in store.list() if run.id != "first"]
+        assert made.endswith("call-1") == (store.is_volatile or store.has_own_clock)
+
+
+def test_a_scripted_run_is_created_by_its_first_entries_as_a_real_one(tmp_path: Path):
+    begun_with = list[int]()
+
+    class Watched(SqliteStore):
+        def create(self, *which: str, **how: Any) -> Any:
+            begun_with.append(len(how["lines"]))
+            return super().create(*which, **how)
+
+    for model in (Plain("Hi."), Script("Hi.")):
+        agent_of(model, Watched(tmp_path / "runs.db")).call("Hi")
+    assert begun_with == [1, 1]
+
+
 @pytest.mark.parametrize("verb", ["resume", "aresume"])
 def test_nor_does_it_go_on_with_what_others_began(verb: str, tmp_path: Path):
     begun(agent_of(Script(function_call("erase", path="a")), tmp_path / "runs.db"))
