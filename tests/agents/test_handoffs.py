@@ -25,7 +25,9 @@ from fsm_agent import (
 from fsm_agent.call import AgentCall, Injected, Reason, Returned, State, snapshot
 from fsm_agent.context import keep_last
 from fsm_agent.errors import OutcomeError, SnapshotError
+from fsm_agent.functions import Retries
 from fsm_agent.messages import Done, Event, Inside, Reply, Stepped, Usage
+from fsm_agent.runtime import ResultPipeline
 from fsm_agent.store import MemoryStore
 from fsm_agent.testing import FakeClock, Script, function_call
 
@@ -339,45 +341,6 @@ def test_an_outcome_that_answers_nothing_ends_neither_call():
     assert one.record is before
 
 
-def test_tokens_are_counted_once_and_by_agent():
-    helper = Agent(Script(spending("x", 100)), name="helper")
-    other = Agent(
-        Script(spending(function_call("helper", task="?"), 10), spending("ok", 20)), name="billing", functions=[helper]
-    )
-    result = triage(spending(GO, 1), to=other).call("?")
-    assert result.usage.input_tokens == 131
-    by_agent = {path: usage.input_tokens for path, usage in result.usage_by_agent.items()}
-    over = "to:transfer_to_billing"
-    assert by_agent == {"": 1, over: 30, f"{over}/run:3.0": 100}
-
-
-def test_its_rounds_are_rounds_of_the_call():
-    """Of this turn, in which another agent is handed the dialog, and of the next, which begins with it."""
-
-    def seen(result: Any) -> list[Any]:
-        return [
-            (one.number, one.text, one.requests, [f.id for f in one.function_calls], one.usage.input_tokens)
-            for one in result.by_round
-        ]
-
-    replies = [spending(function_call("refund", order=17), 10), spending("It is done.", 20)]
-    other = billing(
-        *replies, spending(function_call("look_up", order=9), 40), spending("At noon.", 80), functions=[refund, look_up]
-    )
-    agent = triage(spending(function_call("look_up", order=17), 1), spending(GO, 2), to=other)
-    with pytest.raises(CallSuspended) as suspended:
-        agent.call("I want my money back.")
-    before = [(1, "", 1, ["2.0"], 1), (2, "", 1, ["4.0"], 2)]
-    assert seen(suspended.value.call.result_so_far) == [*before, (3, "", 1, [], 10)]
-    suspended.value.call.advance(suspended.value.call.effects[0].key, Approved())
-    first = agent.run(suspended.value.call)
-    assert seen(first) == [*before, (3, "", 1, ["6.0"], 10), (4, "It is done.", 1, [], 20)]
-    assert [f.id for one in first.by_round for f in one.function_calls] == [f.id for f in first.function_calls]
-    second = agent.call("When?", after=first)
-    assert seen(second) == [(1, "", 1, ["10.0"], 40), (2, "At noon.", 1, [], 80)]
-    assert [f.id for f in second.function_calls] == ["10.0"]
-
-
 def test_it_is_shown_what_its_context_chooses_and_the_dialog_keeps_all():
     other = billing()
     agent = triage("Hello.", GO, functions=[handoff(other, context=[lambda messages: [messages[0], *messages[-3:]]])])
@@ -420,6 +383,28 @@ def test_handoffs_that_cannot_be_right_are_refused():
         handoff(lambda: billing())
     with pytest.raises(UsageError, match="shop"):
         handoff(billing(system=Prompt("You are of {{ shop }}.")))
+
+
+def test_a_pipeline_that_would_not_see_the_result_of_an_agent_is_refused():
+    pipeline = ResultPipeline(processor=lambda name, text: text.upper())
+    with pytest.raises(UsageError, match="billing"):
+        Agent(Script(), functions=[billing()], results=pipeline)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"retries": Retries()},
+        {"blocking": False},
+        {"on_error": "retry"},
+        {"once": True},
+        {"middleware": [lambda f, following: following(f)]},
+    ],
+    ids=lambda policy: next(iter(policy)),
+)
+def test_policies_that_make_no_sense_are_refused(policy: dict[str, Any]):
+    with pytest.raises(UsageError, match="billing"):
+        billing().as_function(**policy)
 
 
 def test_the_context_of_a_handoff_is_chosen_at_the_handoff_and_not_again_in_later_turns():

@@ -14,8 +14,8 @@ from support.gates import Meeting
 
 from fsm_agent.agents import Agent, handoff
 from fsm_agent.call import AgentCall, Approved, CallFailed, CallSuspended, Denied, Limits, Reason, snapshot
-from fsm_agent.errors import SnapshotError, UsageError
-from fsm_agent.functions import Context, Default, Retries, function
+from fsm_agent.errors import SnapshotError
+from fsm_agent.functions import Context, Default, Function, function
 from fsm_agent.messages import (
     Done,
     Event,
@@ -28,7 +28,6 @@ from fsm_agent.messages import (
     Usage,
 )
 from fsm_agent.prompts import Prompt
-from fsm_agent.runtime import ResultPipeline
 from fsm_agent.store import MemoryStore, Runs
 from fsm_agent.testing import Delayed, FakeClock, Script, function_call
 from fsm_agent.workers import Worker
@@ -48,7 +47,7 @@ def asking(tokens: int, name: str, **arguments: Any) -> Reply:
     return Reply.of(function_call(name, **arguments)).changed(usage=Usage(input_tokens=tokens, output_tokens=1))
 
 
-def boss(*replies: Any, inner: Agent[Any, Any], **options: Any) -> Agent[Any, Any]:
+def boss(*replies: Any, inner: Any, **options: Any) -> Agent[Any, Any]:
     return Agent(Script(*replies), functions=[inner], name="boss", **options)
 
 
@@ -255,12 +254,6 @@ def test_its_beginning_and_end_are_those_of_a_function_around_its_events(way: Wa
     assert max(inside) < places[1]
 
 
-def test_a_pipeline_that_would_not_see_the_result_of_an_agent_is_refused():
-    pipeline = ResultPipeline(processor=lambda name, text: text.upper())
-    with pytest.raises(UsageError, match="cleaner"):
-        boss(inner=cleaner(), results=pipeline)
-
-
 # Tokens and limits
 
 
@@ -427,22 +420,6 @@ def test_a_failure_is_told_or_is_the_call_s_or_has_a_default():
     assert result.function_calls[0].result == "7"
 
 
-@pytest.mark.parametrize(
-    "policy",
-    [
-        {"retries": Retries()},
-        {"blocking": False},
-        {"on_error": "retry"},
-        {"once": True},
-        {"middleware": [lambda f, following: following(f)]},
-    ],
-    ids=lambda policy: next(iter(policy)),
-)
-def test_policies_that_make_no_sense_are_refused(policy: dict[str, Any]):
-    with pytest.raises(UsageError, match="failing"):
-        failing().as_function(**policy)
-
-
 def test_a_task_that_no_agent_can_be_given_is_told():
     agent = boss([function_call("cleaner", task=" "), function_call("cleaner", task="")], "Alas.", inner=cleaner())
     result = agent.call("Go.")
@@ -495,6 +472,45 @@ def test_it_has_the_deps_of_the_call_that_asks():
     )
     outer = Agent(Script(function_call("middle", task="?"), "ok"), functions=[middle])
     assert outer.call("Go.", deps="Ada").function_calls[0].result == "Ada at 2"
+
+
+# An agent that takes the dialog over
+
+OVER = "transfer_to_cleaner"
+
+
+def test_its_tokens_are_counted_once_and_by_agent():
+    helper = Agent(Script(spending("x", 100)), name="helper")
+    other = Agent(Script(asking(10, "helper", task="?"), spending("ok", 20)), name="cleaner", functions=[helper])
+    result = boss(asking(1, OVER), inner=handoff(other)).call("?")
+    assert result.usage.input_tokens == 131
+    by_agent = {path: usage.input_tokens for path, usage in result.usage_by_agent.items()}
+    assert by_agent == {"": 1, f"to:{OVER}": 30, f"to:{OVER}/run:3.0": 100}
+
+
+def test_its_rounds_are_rounds_of_the_call():
+    """Of this turn, in which another agent is handed the dialog, and of the next, which begins with it."""
+
+    def seen(result: Any) -> list[Any]:
+        return [
+            (one.number, one.text, one.requests, [f.id for f in one.function_calls], one.usage.input_tokens)
+            for one in result.by_round
+        ]
+
+    replies = [asking(10, "erase", path="x"), spending("It is gone.", 20), asking(40, "look"), spending("Noon.", 80)]
+    other = Agent(Script(*replies), name="cleaner", functions=[erase, Function.of(lambda: "a lamp", name="look")])
+    agent = boss(asking(1, "nosuch"), asking(2, OVER), inner=handoff(other))
+    with pytest.raises(CallSuspended) as suspended:
+        agent.call("Tidy up.")
+    before = [(1, "", 1, ["1.0"], 1), (2, "", 1, ["3.0"], 2)]
+    assert seen(suspended.value.call.result_so_far) == [*before, (3, "", 1, [], 10)]
+    suspended.value.call.advance(suspended.value.call.effects[0].key, Approved())
+    first = agent.run(suspended.value.call)
+    assert seen(first) == [*before, (3, "", 1, ["5.0"], 10), (4, "It is gone.", 1, [], 20)]
+    assert [f.id for one in first.by_round for f in one.function_calls] == [f.id for f in first.function_calls]
+    second = agent.call("When?", after=first)
+    assert seen(second) == [(1, "", 1, ["9.0"], 40), (2, "Noon.", 1, [], 80)]
+    assert [f.id for f in second.function_calls] == ["9.0"]
 
 
 # Back and forth
