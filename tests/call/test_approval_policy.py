@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
-import threading
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from support.agent_drivers import by_arun, by_astream, by_run, by_stream
 from support.drivers import anyhow, seed
-from support.drivers import by_run as driven_by_run
 
 from fsm_agent.agents import Agent
 from fsm_agent.call import Approved, Begun, CallSuspended, Denied, Modified, Replied, RunFunction, restore, snapshot
@@ -198,63 +194,11 @@ def test_a_predicate_that_does_not_return_true_or_false_opens_nothing(returned):
     assert one.record is before
 
 
-class Bound:
-    def ask(self, f: Any, context: Any) -> bool:
-        return bool(context.deps)
-
-
-class Later:
-    async def __call__(self, f: Any, context: Any) -> bool:
-        return bool(context.deps)
-
-
-def annotated(f: Any, c: Context[Customer] | None = None) -> bool:
-    return bool(c.deps)
-
-
-@anyhow
-@pytest.mark.parametrize(
-    "approve",
-    [
-        lambda f, whatever: bool(whatever.deps),
-        lambda f, context=None: bool(context.deps),
-        Bound().ask,
-        Later(),
-        annotated,
-    ],
-)
-@pytest.mark.parametrize("deps", [True, False])
-def test_an_approver_that_takes_the_context_is_given_it(driven, approve, deps):
-    one = seed(Prompt("x", functions=(named("work", REQUIRED),)), deps=deps)
-    driven(one, Script(function_call("work", n=1), "done"), approve=approve)
-    assert (one.record.function_calls[0].result is not None) is deps
-
-
-@pytest.mark.parametrize(
-    "approve", [lambda f: True, lambda f, limit=3: limit == 3, lambda *all_of_it: len(all_of_it) == 1]
-)
-def test_others_are_given_the_call_alone(approve):
-    one = seed(Prompt("x", functions=(named("work", REQUIRED),)))
-    driven_by_run(one, Script(function_call("work", n=1), "done"), approve=approve)
-    assert one.record.function_calls[0].result == "worked 1"
-
-
 @pytest.mark.parametrize("decide", [lambda: True, True, bool])
 def test_an_approver_of_another_shape_is_refused_where_it_is_given(decide):
     for make in (lambda: Agent(Script(), approve=decide), lambda: Environment.of(Script(), approve=decide)):
         with pytest.raises(UsageError, match="approve"):
             make()
-
-
-@anyhow
-def test_a_verdict_of_a_coroutine_function_that_means_nothing_is_the_callers_mistake(driven):
-    async def approve(f: Any) -> str:
-        return "yes"
-
-    with pytest.raises(UsageError, match=r"approve\(work\).*'yes'"):
-        driven(
-            seed(Prompt("x", functions=(named("work", REQUIRED),))), Script(function_call("work", n=1)), approve=approve
-        )
 
 
 @pytest.mark.parametrize("way", [by_run, by_stream, by_arun, by_astream])
@@ -281,23 +225,3 @@ def test_an_approval_holds_for_the_call_that_it_was_given_for_alone():
     assert keys(one) == ["ask:2.1"]
     one.advance("ask:2.1", Denied())
     assert [type(effect) for effect in one.effects] == [RunFunction]
-
-
-def test_a_plain_approver_cannot_hold_up_the_driver_and_sees_its_context():
-    threads: list[threading.Thread] = []
-    user = contextvars.ContextVar("user", default="nobody")
-    user.set("ann")
-
-    def approve(f: Any) -> bool:
-        threads.append(threading.current_thread())
-        return user.get() == "ann"
-
-    agent = Agent(
-        Script(function_call("work", n=1), "done", function_call("work", n=2), "done"),
-        functions=[work],
-        approve=approve,
-    )
-    agent.call("?")
-    asyncio.run(agent.acall("?"))
-    assert threading.current_thread() not in threads
-    assert len(threads) == 2
