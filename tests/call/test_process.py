@@ -6,15 +6,32 @@ import asyncio
 import inspect
 import sys
 from dataclasses import replace
+from random import Random
 from types import FrameType
 from typing import Any
 
 import pytest
+from support.nested_process import Picked, Stage, Team, TeamRecord, answer, double, pair, solo, started, tower
 
 from fsm_agent import Agent, Limits, function
-from fsm_agent.call import AgentCall, Begun, Process, Replied, Returned, snapshot
+from fsm_agent.call import (
+    AgentCall,
+    Begun,
+    CallModel,
+    Cancelled,
+    Expired,
+    Process,
+    Reason,
+    Replied,
+    Returned,
+    RunFunction,
+    State,
+    Stopped,
+    snapshot,
+)
+from fsm_agent.errors import IllegalTrigger, OutcomeError
 from fsm_agent.flows import Flow, FlowLimits, ask, end, wait
-from fsm_agent.messages import Question, Reply, Suspended
+from fsm_agent.messages import Inside, Question, Reply, Stepped, Suspended
 from fsm_agent.store import SqliteStore
 from fsm_agent.testing import FakeClock, Script, function_call
 
@@ -99,6 +116,157 @@ def questions(work: Any, verb: str) -> list[Question]:
     return list(kept.waits)
 
 
+# A toy with children, which are agent calls and toys
+
+
+def test_the_end_of_a_child_and_the_row_for_it_are_one_advance():
+    one = started(pair())
+    before = one.record.trace
+    answer(one, "terse/model:0", "no")
+    assert [type(step) for step in one.steps] == [Inside, Stepped]
+    assert (one.steps[0].path, one.steps[0].event.to) == ("terse", "Completed")
+    assert (one.steps[1].trigger, one.steps[1].key) == ("gave", "terse")
+    assert len(one.record.trace) == len(before) + 1
+    assert set(one.record.children) == {"warm"}
+
+
+def test_effects_of_children_keep_their_kind_and_have_a_prefixed_key():
+    one = started(tower())
+    assert {effect.key: type(effect) for effect in one.effects} == {
+        "deep/deeper/one/model:0": CallModel,
+        "deep/deeper/two/model:0": CallModel,
+        "deep/beside/model:0": CallModel,
+        "alone/model:0": CallModel,
+    }
+
+
+def test_a_child_whose_outcome_is_refused_leaves_everything_as_it_was():
+    one = started(tower())
+    before, wanted = one.record, one.effects
+    for key, outcome, error in [
+        ("alone/model:0", Returned(text="x"), OutcomeError),
+        ("alone/model:9", Returned(text="x"), OutcomeError),
+        ("nobody/model:0", Returned(text="x"), OutcomeError),
+        ("deep/nobody/model:0", Returned(text="x"), OutcomeError),
+        ("pick:1", Picked(index=0), OutcomeError),
+        ("", Returned(text="x"), IllegalTrigger),
+    ]:
+        with pytest.raises(error):
+            one.advance(key, outcome)
+        assert one.record is before
+        assert one.effects == wanted
+
+
+def test_a_row_of_the_parent_that_raises_undoes_the_step_of_the_child():
+    class Fragile(Team):
+        is_broken = True
+
+        def result_of_child(self, name: str, child: Any) -> Any:
+            if self.is_broken:
+                raise ZeroDivisionError(name)
+            return super().result_of_child(name, child)
+
+        def child(self, name: str, record: Any) -> Any:
+            child = super().child(name, record)
+            return Fragile(record, child.plan) if isinstance(child, Team) else child
+
+    one = Fragile(TeamRecord(), {"a": solo("x"), "b": {"c": solo("y")}})
+    started(one)
+    before, owners = one.record, {key: one.owner(key).process for key in keys(one)}
+    for key in ["a/model:0", "b/c/model:0"]:
+        with pytest.raises(ZeroDivisionError):
+            answer(one, key, "x")
+        assert one.record is before
+        assert keys(one) == ["a/model:0", "b/c/model:0"]
+    for key, process in owners.items():  # a driver may have asked before
+        assert one.owner(key).process is process
+        assert keys(process) == ["model:0"]
+    assert owners["a/model:0"].record is before.children["a"]
+    Fragile.is_broken = False
+    answer(one, "a/model:0", "x")
+    assert owners["a/model:0"].output == "x"
+    assert keys(one) == ["b/c/model:0"]
+    answer(one, "b/c/model:0", "y")
+    assert keys(one) == ["b/pick:1"]
+    Fragile.is_broken, inner = True, one.owner("b/pick:1").process
+    with pytest.raises(ZeroDivisionError):
+        one.advance("b/pick:1", Picked(index=0, at_s=4.0))
+    assert one.owner("b/pick:1").process is inner
+    assert keys(inner) == ["pick:1"]
+    assert inner.steps == ()
+    Fragile.is_broken = False
+    one.advance("b/pick:1", Picked(index=0, at_s=4.0))
+    assert keys(one) == ["pick:1"]
+
+
+def test_a_deadline_is_the_earliest_and_names_its_process():
+    one = Team(
+        TeamRecord(),
+        {"a": solo("x", limits=Limits(deadline_s=9)), "b": {"c": solo("x", limits=Limits(deadline_s=5))}},
+        deadline_s=20,
+    )
+    started(one)
+    assert one.deadline == (6.0, "b/c/")
+    one.advance("b/c/", Expired(at_s=6.0))
+    assert one.record.state is Stage.FAILED
+
+
+def test_a_child_alone_is_cancelled_under_its_path():
+    one = started(tower())
+    one.advance("deep/deeper/one/", Cancelled(reason="this one", at_s=2.0))
+    assert (one.record.state, one.record.reason) == (Stage.FAILED, "broke: broke: broke: cancelled")
+    assert [step.path for step in one.steps if isinstance(step, Inside)] == ["deep/deeper/one", "deep/deeper", "deep"]
+
+
+def test_a_process_that_is_stopped_stops_its_children_and_ends_by_its_own_row():
+    one = started(tower())
+    one.advance("", Stopped(reason="enough", at_s=2.0))
+    assert (one.record.state, one.record.reason, one.effects) == (Stage.DONE, "stopped: enough", ())
+    inner = one.record.ended["deep"].ended["deeper"].ended["one"]
+    assert (inner.state, inner.ending.reason, inner.ending.detail) == (State.COMPLETED, Reason.STOPPED, "enough")
+    paths = [step.path for step in one.steps if isinstance(step, Inside)]
+    assert paths.index("deep/deeper/one") < paths.index("deep/deeper") < paths.index("deep")
+
+
+def outcome(rng: Random, effect: Any, at_s: float) -> Any:
+    match effect:
+        case CallModel():
+            asked = [function_call("look", at=at) for at in "xy"], [function_call("double", n=1)], ["Done."], ["Done."]
+            return Replied(reply=Reply.of(*rng.choice(asked)), at_s=at_s)
+        case RunFunction():
+            return Returned(text="x", is_error=rng.random() < 0.2, at_s=at_s)
+    return Picked(index=0, at_s=at_s)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_kept_from_step_to_step_is_what_a_fresh_process_says(seed: int):
+    """Its effects and its deadline, and the change that each step reports."""
+    rng, reported = Random(seed), 0
+    limited = {"deep": {"one": solo(limits=Limits(deadline_s=9)), "two": solo(functions=[double])}, "alone": solo()}
+    for _ in range(8):
+        made: list[Any] = [started(tower()), started(Team(TeamRecord(), limited, deadline_s=50)), halfway(boss())]
+        for one in made:
+            at_s = 4.0
+            while one.effects:
+                before, deadline, at_s = keys(one), one.deadline, at_s + 0.1
+                effect = rng.choice(one.effects)
+                key, became = effect.key, outcome(rng, effect, at_s)
+                if "/" in key and rng.random() < 0.1:
+                    key, became = f"{key.rpartition('/')[0]}/", Stopped(reason="enough", at_s=at_s)
+                one.advance(key, became)
+                parts = (one.plan, one.deadline_s) if isinstance(one, Team) else (one.prompt,)
+                fresh = type(one)(one.record, *parts)
+                assert ([*one.effects], one.deadline) == ([*fresh.effects], fresh.deadline)
+                if (change := one.change) is not None and one.effects:
+                    reported += 1
+                    left = [kept for kept in before if kept not in (key, *change.gone)]
+                    assert sorted([*left, *[new.key for new in change.new]]) == sorted(keys(one))
+                    assert change.has_moved_deadline or one.deadline == deadline
+    assert reported > 50
+
+
+# Interrupted
+
 TAKEN_LINES = 400  # more than an advance has in the module
 EVERY = 8  # the one of so many lines at which the gate interrupts
 
@@ -130,7 +298,7 @@ def halfway(agent: Agent[Any, Any]) -> AgentCall[Any]:
     return one
 
 
-def keys(one: AgentCall[Any]) -> list[str]:
+def keys(one: Any) -> list[str]:
     return [effect.key for effect in one.effects]
 
 

@@ -24,79 +24,38 @@ from support.drivers import (
     everywhere,
     heard,
 )
-from support.nested_process import Considered, Gave, Picked, Solo, Stage, Team, TeamRecord
+from support.nested_process import Considered, Gave, Solo, Stage, Team, TeamRecord, double, pair, solo, tower
 
 from fsm_agent.call import (
     Approved,
     AskApproval,
-    Begun,
-    CallModel,
-    Cancelled,
-    Expired,
     Limits,
     Reason,
-    Replied,
-    Returned,
     RunFunction,
     State,
-    Stopped,
 )
-from fsm_agent.errors import IllegalTrigger, OutcomeError, Overloaded, RateLimited
+from fsm_agent.errors import Overloaded, RateLimited
 from fsm_agent.functions import Function
 from fsm_agent.messages import (
     Done,
     FunctionEnded,
     FunctionStarted,
     Inside,
-    Reply,
     ReplyCompleted,
     RequestStarted,
     Stepped,
     Suspended,
     TextDelta,
 )
-from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import Environment, adrive, arun, drive, run
 from fsm_agent.testing import Script, function_call
 
 LONG_S = 30.0
 
 
-def solo(*entries: Any, functions: Any = (), limits: Limits = Limits(), **environment: Any) -> Solo:
-    """A member with its own model."""
-    return Solo(
-        prompt=Prompt("x", path="p", functions=functions),
-        limits=limits,
-        environment=Environment.of(Script(*entries), **environment),
-    )
-
-
-def double(n: int) -> int:
-    """Double it."""
-    return 2 * n
-
-
-async def triple(n: int) -> int:
-    """Triple it."""
-    return 3 * n
-
-
-def pair(*failures: Exception) -> Team:
-    """Two agent calls at once, and then a decision."""
-    round_of_two = [function_call("double", n=1), function_call("triple", n=2)]
-    warm = solo(round_of_two, *failures, "dear all of you", functions=[double, triple])
-    return Team(TeamRecord(), {"warm": warm, "terse": solo("no")})
-
-
 def delayed() -> Team:
     """The same, and one of the calls has to wait."""
     return pair(RateLimited("slow", retry_after_s=7.0))
-
-
-def tower() -> Team:
-    """Three levels, with a decision on each."""
-    inner = {"one": solo("1"), "two": solo(function_call("double", n=11), "twenty-two", functions=[double])}
-    return Team(TeamRecord(), {"deep": {"deeper": inner, "beside": solo("a word")}, "alone": solo("x")})
 
 
 MADE = pytest.mark.parametrize("make", [delayed, tower])
@@ -166,97 +125,8 @@ def test_events_carry_the_path_of_the_process_that_they_are_of():
     assert {getattr(e, "event", e).key for e in events if type(getattr(e, "event", e)) is Considered} == {"pick:1"}
 
 
-def test_the_end_of_a_child_and_the_row_for_it_are_one_advance():
-    one = started(pair())
-    before = one.record.trace
-    answer(one, "terse/model:0", "no")
-    assert [type(step) for step in one.steps] == [Inside, Stepped]
-    assert (one.steps[0].path, one.steps[0].event.to) == ("terse", "Completed")
-    assert (one.steps[1].trigger, one.steps[1].key) == ("gave", "terse")
-    assert len(one.record.trace) == len(before) + 1
-    assert set(one.record.children) == {"warm"}
-
-
-def started(one: Team) -> Team:
-    one.advance("begin", Begun(id="t", at_s=1.0))
-    return one
-
-
-def answer(one: Team, key: str, *parts: Any) -> None:
-    one.advance(key, Replied(reply=Reply.of(*parts), at_s=2.0))
-
-
 def keys(one: Team) -> list[str]:
     return [effect.key for effect in one.effects]
-
-
-def test_effects_of_children_keep_their_kind_and_have_a_prefixed_key():
-    one = started(tower())
-    assert {effect.key: type(effect) for effect in one.effects} == {
-        "deep/deeper/one/model:0": CallModel,
-        "deep/deeper/two/model:0": CallModel,
-        "deep/beside/model:0": CallModel,
-        "alone/model:0": CallModel,
-    }
-
-
-def test_a_child_whose_outcome_is_refused_leaves_everything_as_it_was():
-    one = started(tower())
-    before, wanted = one.record, one.effects
-    for key, outcome, error in [
-        ("alone/model:0", Returned(text="x"), OutcomeError),
-        ("alone/model:9", Returned(text="x"), OutcomeError),
-        ("nobody/model:0", Returned(text="x"), OutcomeError),
-        ("deep/nobody/model:0", Returned(text="x"), OutcomeError),
-        ("pick:1", Picked(index=0), OutcomeError),
-        ("", Returned(text="x"), IllegalTrigger),
-    ]:
-        with pytest.raises(error):
-            one.advance(key, outcome)
-        assert one.record is before
-        assert one.effects == wanted
-
-
-def test_a_row_of_the_parent_that_raises_undoes_the_step_of_the_child():
-    class Fragile(Team):
-        is_broken = True
-
-        def result_of_child(self, name: str, child: Any) -> Any:
-            if self.is_broken:
-                raise ZeroDivisionError(name)
-            return super().result_of_child(name, child)
-
-        def child(self, name: str, record: Any) -> Any:
-            child = super().child(name, record)
-            return Fragile(record, child.plan) if isinstance(child, Team) else child
-
-    one = Fragile(TeamRecord(), {"a": solo("x"), "b": {"c": solo("y")}})
-    started(one)
-    before, owners = one.record, {key: one.owner(key).process for key in keys(one)}
-    for key in ["a/model:0", "b/c/model:0"]:
-        with pytest.raises(ZeroDivisionError):
-            answer(one, key, "x")
-        assert one.record is before
-        assert keys(one) == ["a/model:0", "b/c/model:0"]
-    for key, process in owners.items():  # a driver may have asked before
-        assert one.owner(key).process is process
-        assert keys(process) == ["model:0"]
-    assert owners["a/model:0"].record is before.children["a"]
-    Fragile.is_broken = False
-    answer(one, "a/model:0", "x")
-    assert owners["a/model:0"].output == "x"
-    assert keys(one) == ["b/c/model:0"]
-    answer(one, "b/c/model:0", "y")
-    assert keys(one) == ["b/pick:1"]
-    Fragile.is_broken, inner = True, one.owner("b/pick:1").process
-    with pytest.raises(ZeroDivisionError):
-        one.advance("b/pick:1", Picked(index=0, at_s=4.0))
-    assert one.owner("b/pick:1").process is inner
-    assert keys(inner) == ["pick:1"]
-    assert inner.steps == ()
-    Fragile.is_broken = False
-    one.advance("b/pick:1", Picked(index=0, at_s=4.0))
-    assert keys(one) == ["pick:1"]
 
 
 @anyhow
@@ -353,18 +223,6 @@ def test_a_deadline_ends_children_first(driven: Driver, whose: str):
     assert one.record.ended["other"].ending.reason is Reason.ANSWERED
 
 
-def test_a_deadline_is_the_earliest_and_names_its_process():
-    one = Team(
-        TeamRecord(),
-        {"a": solo("x", limits=Limits(deadline_s=9)), "b": {"c": solo("x", limits=Limits(deadline_s=5))}},
-        deadline_s=20,
-    )
-    started(one)
-    assert one.deadline == (6.0, "b/c/")
-    one.advance("b/c/", Expired(at_s=6.0))
-    assert one.record.state is Stage.FAILED
-
-
 # Cancelling
 
 
@@ -416,23 +274,6 @@ def test_a_cancellation_ends_children_at_once_whatever_is_pending(pending: str, 
     assert (one.record.state, one.record.reason, one.driver) == (Stage.FAILED, "cancelled: enough", None)
     slow = one.record.ended["deep"].ended["slow"]
     assert (slow.ending.reason, slow.ending.detail) == (Reason.CANCELLED, "enough")
-
-
-def test_a_child_alone_is_cancelled_under_its_path():
-    one = started(tower())
-    one.advance("deep/deeper/one/", Cancelled(reason="this one", at_s=2.0))
-    assert (one.record.state, one.record.reason) == (Stage.FAILED, "broke: broke: broke: cancelled")
-    assert [step.path for step in one.steps if isinstance(step, Inside)] == ["deep/deeper/one", "deep/deeper", "deep"]
-
-
-def test_a_process_that_is_stopped_stops_its_children_and_ends_by_its_own_row():
-    one = started(tower())
-    one.advance("", Stopped(reason="enough", at_s=2.0))
-    assert (one.record.state, one.record.reason, one.effects) == (Stage.DONE, "stopped: enough", ())
-    inner = one.record.ended["deep"].ended["deeper"].ended["one"]
-    assert (inner.state, inner.ending.reason, inner.ending.detail) == (State.COMPLETED, Reason.STOPPED, "enough")
-    paths = [step.path for step in one.steps if isinstance(step, Inside)]
-    assert paths.index("deep/deeper/one") < paths.index("deep/deeper") < paths.index("deep")
 
 
 @everywhere

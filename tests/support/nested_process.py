@@ -27,14 +27,15 @@ from fsm_agent.call import (
     Expired,
     Limits,
     Process,
+    Replied,
     State,
     machine_of,
 )
-from fsm_agent.messages import Stepped
+from fsm_agent.messages import Reply, Stepped
 from fsm_agent.prompts import Dialog, Prompt
 from fsm_agent.runtime import Environment
 from fsm_agent.runtime.activity import Activity, activity_of
-from fsm_agent.testing import as_json
+from fsm_agent.testing import Script, as_json, function_call
 
 
 class Stage(StrEnum):
@@ -264,3 +265,47 @@ class Team(Process):
         if self.deadline_s is None or self.record.state is Stage.SEEDED:
             return None
         return self.record.started_at_s + self.deadline_s
+
+
+# Teams that tests drive or advance
+
+
+def solo(*entries: Any, functions: Any = (), limits: Limits = Limits(), **environment: Any) -> Solo:
+    """A member with its own model."""
+    return Solo(
+        prompt=Prompt("x", path="p", functions=functions),
+        limits=limits,
+        environment=Environment.of(Script(*entries), **environment),
+    )
+
+
+def double(n: int) -> int:
+    """Double it."""
+    return 2 * n
+
+
+async def triple(n: int) -> int:
+    """Triple it."""
+    return 3 * n
+
+
+def pair(*failures: Exception) -> Team:
+    """Two agent calls at once, and then a decision."""
+    round_of_two = [function_call("double", n=1), function_call("triple", n=2)]
+    warm = solo(round_of_two, *failures, "dear all of you", functions=[double, triple])
+    return Team(TeamRecord(), {"warm": warm, "terse": solo("no")})
+
+
+def tower() -> Team:
+    """Three levels, with a decision on each."""
+    inner = {"one": solo("1"), "two": solo(function_call("double", n=11), "twenty-two", functions=[double])}
+    return Team(TeamRecord(), {"deep": {"deeper": inner, "beside": solo("a word")}, "alone": solo("x")})
+
+
+def started(one: Team) -> Team:
+    one.advance("begin", Begun(id="t", at_s=1.0))
+    return one
+
+
+def answer(one: Team, key: str, *parts: Any) -> None:
+    one.advance(key, Replied(reply=Reply.of(*parts), at_s=2.0))
