@@ -223,6 +223,7 @@ class TestRepetition:
         call = say(begun(), self.A, self.B, self.A)
         assert keys(call) == ["run:2.0", "run:2.1"]
         assert "add" in call.record.round[2].result
+        assert call.step.told == call.record.round[2].result
 
     def test_two_that_take_turns_end_at_the_limit_of_rounds(self):
         call = begun(Limits(rounds=4))

@@ -205,6 +205,16 @@ def test_a_question_that_waits_for_another_holds_up_nobody_else(driven: Driver):
     assert results == ["erased a", "erased b", "erased c"]
 
 
+@anyhow
+def test_a_child_that_waits_for_its_next_attempt_is_not_held_up_by_the_others(driven: Driver):
+    asked, heard = threading.Event(), list[bool]()
+    work = Function(name="work", call=lambda: heard.append(asked.wait(20)))
+    quick = solo(RateLimited("slow", retry_after_s=0.01), lambda request: asked.set() or "done")
+    one = Team(TeamRecord(), {"slow": solo(function_call("work"), "done", functions=[work]), "quick": quick})
+    driven(one, Script())
+    assert (one.record.state, heard) == (Stage.DONE, [True])
+
+
 # Deadlines
 
 

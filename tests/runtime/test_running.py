@@ -7,7 +7,9 @@ import functools
 import json
 import signal
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import ContextVar
 from random import Random
 from typing import Any, NamedTuple
@@ -16,10 +18,21 @@ import pydantic
 import pytest
 from support.drivers import Driver, Wait, anyhow, by_arun, ended_before, rest, seed
 
-from fsm_agent.call import AgentCall, Denied, Reason, restore, snapshot
+from fsm_agent import Agent, MemoryStore
+from fsm_agent.call import AgentCall, CallSuspended, Denied, Limits, Reason, Returned, restore, snapshot
 from fsm_agent.errors import Retry
 from fsm_agent.functions import Context, Default, Function, Retries
-from fsm_agent.messages import Document, FunctionCall, FunctionEnded, FunctionProgress, Image, Payload, Text
+from fsm_agent.messages import (
+    Document,
+    FunctionCall,
+    FunctionEnded,
+    FunctionProgress,
+    Image,
+    Payload,
+    Reply,
+    Text,
+    Usage,
+)
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import ResultPipeline
 from fsm_agent.testing import FakeClock, Script, function_call
@@ -317,9 +330,11 @@ class TestOnError:
             task.cancel()
             await task
 
-        ended = ran(driven, Function.of(gone if kind == "plain" else agone, blocking=blocking, **policy))
+        work = gone if kind == "plain" else agone
+        ended = ran(driven, Function.of(work, blocking=blocking, on_error="fail", **policy))
         assert ended.is_error
         assert "cancelled" in ended.text
+        assert isinstance(ended.call.problem.__cause__, asyncio.CancelledError)
 
 
 class TestMiddleware:
@@ -620,3 +635,75 @@ class TestWhatIsRecorded:
         assert again.duration_s == 2
         assert again == again.changed(duration_s=5.0)
         assert again != again.changed(round=5)
+
+
+class Crash(BaseException):
+    """Ends a function without an outcome."""
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+class TestCallsInside:
+    """A call that a function makes is a part of the call around it."""
+
+    def calling(self, is_async: bool, agents: Callable[[], list[Agent]], *replies: Any, **options: Any) -> Agent:
+        """An agent whose function calls others, one after another."""
+        self.results: list[Any] = []
+
+        def ask(context: Context[Any]) -> str:
+            """Ask."""
+            self.results = [context.call(agent, "?") for agent in agents()]
+            return str([result.output for result in self.results])
+
+        async def aask(context: Context[Any]) -> str:
+            """Ask."""
+            self.results = [await context.acall(agent, "?") for agent in agents()]
+            return str([result.output for result in self.results])
+
+        function = Function.of(aask if is_async else ask, name="ask")
+        return Agent(Script(*replies), name="outer", functions=[function], **options)
+
+    def test_it_has_what_is_left_of_the_time_and_the_budget(self, is_async: bool):
+        clock = FakeClock()
+
+        def agents() -> list[Agent]:
+            clock.advance(2.0)
+            replies = [Reply.of("x").changed(usage=Usage(input_tokens=5)) for _ in range(3)]
+            own = [Limits(), Limits(deadline_s=9.0, tokens=90), Limits(deadline_s=1.0, tokens=20)]
+            return [Agent(Script(reply), limits=limits) for reply, limits in zip(replies, own, strict=True)]
+
+        asks = Reply.of(function_call("ask")).changed(usage=Usage(input_tokens=30))
+        limits = Limits(deadline_s=10.0, tokens=100)
+        agent = self.calling(is_async, agents, asks, "Done.", limits=limits, environment={"clock": clock})
+        result = asyncio.run(agent.acall("Go.")) if is_async else agent.call("Go.")
+        inside = [one.record for one in self.results]
+        left = [(r.depth, r.limits.deadline_s, r.limits.tokens) for r in inside]
+        assert left == [(1, 8.0, 70), (1, 8.0, 65), (1, 1.0, 20)]
+        assert result.usage_by_agent == {"": Usage(input_tokens=30), "run:1.0": Usage(input_tokens=15)}
+
+    def test_what_it_is_in_doubt_about_is_asked_and_answered_outside(self, is_async: bool):
+        store, paid = MemoryStore(), list[str]()
+
+        def pay() -> str:
+            """Pay."""
+            paid.append("20 euros")
+            raise Crash
+
+        once = Function.of(pay, once=True)
+
+        def made(*replies: Any, model: Any) -> Agent:
+            payer = Agent(Script(*replies), name="payer", functions=[once])
+            return self.calling(is_async, lambda: [Agent(Script("x"), name="first"), payer], *model, store=store)
+
+        with suppress(Crash):
+            made(function_call("pay"), model=[function_call("ask")]).call("Go.", run_id="r")
+        later = made("Paid.", model=["Done."])
+        for _ in range(2):  # to be driven once more changes nothing
+            with pytest.raises(CallSuspended) as suspended:
+                later.runs.resume("r")
+            assert [effect.key for effect in suspended.value.call.effects] == ["run:1.0"]
+            assert [question.key for question in store.get("r").waits] == ["run:1.0/2/reconcile:1.0"]
+        answers = {"run:1.0/2/reconcile:1.0": Returned(text="it was paid")}
+        result = asyncio.run(later.runs.aresume("r", answers)) if is_async else later.runs.resume("r", answers)
+        assert (result.output, result.function_calls[0].result) == ("Done.", "['x', 'Paid.']")
+        assert paid == ["20 euros"]
+        assert {run.id: run.is_ended for run in store.list()} == {"r": True, "r/1.0/1": True, "r/1.0/2": True}
