@@ -130,10 +130,10 @@ class SpanProbe:
     def __init__(self, tracer_provider: Any, meter_provider: Any, content: bool) -> None:
         name, version = "fsm_agent", __version__
         self.content = content
+        self.is_metered: bool
         self.tracer = trace.get_tracer(name, version, tracer_provider)
         meter = metrics.get_meter(name, version, meter_provider)
         self._meter_provider = meter_provider
-        self.is_metered = True
         self._durations = meter.create_histogram(
             names.DURATION, "s", "GenAI operation duration.", explicit_bucket_boundaries_advisory=_SECONDS
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support.agent_calls import add, assert_sendable, begun, request, returned, say, texts, tick
+from support.agent_calls import add, assert_sendable, begun, parse, request, returned, say, texts, tick
 
 from fsm_agent import Agent, Prompt, PromptError, UsageError
 from fsm_agent.call import AgentCall, Limits, Reason, State, restore, snapshot
@@ -62,6 +62,29 @@ def test_the_second_stage_is_asked_for_as_the_profile_has_it():
     assert (request(call).mode, request(call).output.type) == (None, str)
     say(call, "Ada was 36.")
     assert (request(call).mode, request(call).output.type, request(call).functions) == (None, Person, ())
+
+
+@pytest.mark.parametrize("owner", ["the prompt", "the finalizer"])
+@pytest.mark.parametrize("rounds", [1, 5])
+def test_a_finalizer_asks_for_the_words_of_the_answer_without_functions(owner: str, rounds: int):
+    plea = "As a number: {{ answer }}"
+    own = {"finalizer": plea, "parser": parse} if owner == "the prompt" else {"finalizer": Prompt(plea, parser=parse)}
+    prompt = Prompt("{{ task }}", path="worded", functions=(tick,), **own)
+    call = returned(say(begun(Limits(rounds=rounds), prompt), function_call("tick")), "now")
+    say(call, "It is 42, I think.")
+    assert (call.state, call.step.trigger) == (State.CALLING, "drafted")
+    asked = request(call)
+    assert (
+        texts(asked.messages)
+        == [*texts(call.record.dialog)]
+        == [*["You add.", "17 + 25?", "", "now", "It is 42, I think.", "As a number: It is 42, I think."]]
+    )
+    assert (asked.functions, asked.output.type) == ((), str)
+    say(call, "forty-two")
+    assert (call.state, request(call).functions) == (State.PARSE_EXCEPTION, ())
+    assert texts(request(call).messages)[-2] == "forty-two"
+    result = say(call, "42").result()
+    assert (result.output, result.iterations, restore(snapshot(call), prompt).output) == (42, 4, 42)
 
 
 def test_an_unknown_mode_is_refused():

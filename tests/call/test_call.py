@@ -465,6 +465,8 @@ def test_usage_counts_pruned_replies_too():
         ("model:7", Replied(reply=Reply.of("42")), "'model:7'.*'model:0'"),
         ("model:0", Slept(), "'model:0'.*Slept"),
         ("nonsense", Slept(), "'nonsense'"),
+        (17, Slept(), "key: .*17"),
+        ("", "stop", "outcome: .*'stop'"),
     ],
 )
 def test_what_nobody_asked_for_is_refused_and_changes_nothing(key, outcome, says):

@@ -41,6 +41,8 @@ REPORT = ErrorReport(message="busy")
     [
         (lambda: Modified({"path": "y"}), "Modified.arguments_json"),
         (lambda: Injected("text"), "Injected.messages"),
+        (lambda: Injected(("Hurry.",)), "Injected.messages"),
+        (lambda: Injected([MESSAGE]), "Injected.messages"),
         (lambda: Injected((Message(role="boss", parts=(Text("Hurry."),)),)), "Injected.*role"),
         (lambda: Injected((Message(role="tool", parts=(FunctionResult(id="9.0", name="look", text="x"),)),)), "look"),
         (lambda: Cancelled(reason=5), "Cancelled.reason"),

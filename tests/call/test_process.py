@@ -253,7 +253,12 @@ def test_what_is_kept_from_step_to_step_is_what_a_fresh_process_says(seed: int):
                 key, became = effect.key, outcome(rng, effect, at_s)
                 if "/" in key and rng.random() < 0.1:
                     key, became = f"{key.rpartition('/')[0]}/", Stopped(reason="enough", at_s=at_s)
+                is_alone = not isinstance(became, Stopped)  # else it ends what is inside first
+                expected = one.explain(became, key=key).taken if is_alone else None
                 one.advance(key, became)
+                step: Any = one.steps[0].event if isinstance(one.steps[0], Inside) else one.steps[0]
+                if expected is not None:
+                    assert (expected.source, expected.trigger, expected.to) == (step.source, step.trigger, step.to)
                 parts = (one.plan, one.deadline_s) if isinstance(one, Team) else (one.prompt,)
                 fresh = type(one)(one.record, *parts)
                 assert ([*one.effects], one.deadline) == ([*fresh.effects], fresh.deadline)
@@ -262,6 +267,8 @@ def test_what_is_kept_from_step_to_step_is_what_a_fresh_process_says(seed: int):
                     left = [kept for kept in before if kept not in (key, *change.gone)]
                     assert sorted([*left, *[new.key for new in change.new]]) == sorted(keys(one))
                     assert change.has_moved_deadline or one.deadline == deadline
+            with pytest.raises(IllegalTrigger):
+                one.advance("", Cancelled())
     assert reported > 50
 
 

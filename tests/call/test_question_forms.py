@@ -257,6 +257,8 @@ class TestFormsBySchema:
     def test_several_types(self):
         question = asked(int, Order, bool)
         assert [choice.name for choice in forms.question_form(question).choices] == ["int", "Order", "bool"]
+        buttons = [forms.question_form(one).has_button_each for one in (question, asked(int, bool), asked(bool))]
+        assert buttons == [False, True, False]
         assert answered(question, {"int": "4"}, "int") == ["int", 4]
         assert answered(question, {"bool": "true"}, "bool") == ["bool", True]
 

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -363,8 +364,8 @@ class Crash(BaseException):
 
 
 @everywhere
-def test_a_check_whose_verdict_is_kept_is_not_run_again(way: Way):
-    store, ran = MemoryStore(), list[int]()
+def test_a_check_whose_verdict_is_kept_is_not_run_again(way: Way, tmp_path: Path):
+    store, ran = str(tmp_path / "runs.db"), list[int]()
 
     def look(output: int) -> int:
         ran.append(output)
