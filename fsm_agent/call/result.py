@@ -111,7 +111,7 @@ def _successor_rounds(record: CallRecord, requested: _ByReply, dialog: Vector[Me
     if record.successor is not None:  # it has ended, and the call has its dialog and its function calls
         return _rounds(record.successor, requested, dialog)
     inner = record.children.get(successor_name(record.governed_by))
-    if record.state is State.HANDED_OVER and isinstance(inner, CallRecord):
+    if isinstance(inner, CallRecord):
         return _rounds(inner, _by_reply(inner), inner.dialog)
     return None
 

@@ -150,6 +150,7 @@ def test_transport_failures_back_off_and_are_bounded():
 )
 def test_a_failure_that_waiting_cannot_cure_ends_the_call(failure, limits):
     assert fail(begun(limits), **failure).record.ending.reason is Reason.MODEL_FAILED
+    assert fail(begun(), delay_s=60.0).state is State.BACKOFF
 
 
 def test_a_repeated_call_is_answered_without_running_it():

@@ -90,12 +90,16 @@ PENDING = json.loads(snapshot(waiting()))["record"]["round"][1]
         (waiting, "turn", 10**300, "turn: .*got 10+…"),
         *[(waiting, name, -1, f"{name}: .*got -1") for name in ("rounds", "parse_errors", "recalls", "depth")],
         *[(waiting, name, 3, f"{name}: .*got 3") for name in ("rounds", "recalls", "identical_rounds")],
-        (waiting, "attempt", 0, "attempt: .*got 0"),
+        *[(waiting, "attempt", n, f"attempt: .*1 to 3, got {n}") for n in (0, 4)],
         (waiting, "seeded_with", -5, "seeded_with: .*got -5"),
-        (waiting, "seeded_with", 10**9, "seeded_with: .*got 1000000000"),
+        (waiting, "seeded_with", 4, "seeded_with: .*0 to 3, got 4"),
+        *[
+            (waiting, "summary", {"covers": 0, name: n}, rf"summary\.{name}: .*got {n}")
+            for name, n in [("covers", -1), ("covers", 4), ("made_at", -2), ("made_at", 4), ("failed_at", 4)]
+        ],
         (waiting, "tallies", {"add": {"successes": -1}}, r"tallies\['add'\]: .*got -1"),
         (ended, "tallies", {"add": {"failures": 9}}, r"tallies\['add'\]: .*got 9"),
-        (waiting, "released", [3, -2], "round -2 is released"),
+        *[(waiting, "released", [3, n], f"round {n} is released") for n in (-2, 0)],
         (ended, "function_calls.1.id", "2.0", "function call '2.0' is settled"),
         (ended, "function_calls.1.id", "9.7", "function call '9.7' is settled"),
         (ended, "function_calls.0.result", None, "function call '2.0' is among the settled ones"),
@@ -107,7 +111,7 @@ PENDING = json.loads(snapshot(waiting()))["record"]["round"][1]
         (waiting, "failures", [FAILURE], "1 failures are reported"),
         (recalled, "failures.0.key", "model:7", "the failure of 'model:7' is reported"),
         (recalled, "failures.0.delay_s", None, "the failure of 'model:0' is followed by no delay, and by 'Backoff'"),
-        (recalled, "failures.0.attempt", 0, "the failure of 'model:0' is of attempt 0 in round 1"),
+        *[(recalled, "failures.0.attempt", n, f"the failure of 'model:0' is of attempt {n} in") for n in (0, 3)],
         (recalled, "failures.0.round", 2, "the failure of 'model:0' is of attempt 1 in round 2"),
         (ended, "injected", [ASSISTANT], r"'Completed'"),
         (waiting, "surprise", 1, "record: object contains unknown field surprise"),

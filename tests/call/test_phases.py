@@ -11,7 +11,7 @@ import pytest
 
 from fsm_agent import Agent, Limits, Reply, SqliteStore, Usage, UsageError, function
 from fsm_agent.call import PhaseDetector, PhaseRule
-from fsm_agent.messages import FunctionCall
+from fsm_agent.messages import Done, FunctionCall
 from fsm_agent.testing import Script, function_call
 
 
@@ -223,6 +223,11 @@ class TestCalls:
         agent.call("Do it.")
         agent.call("And test.")
         assert watching.phases[-1] == watching.hook.phase == "explore", "there was no edit in this call"
+
+    def test_at_the_end_it_is_that_of_the_result_in_whatever_order_its_functions_ended(self) -> None:
+        hook = PhaseDetector().hook()
+        hook.on_event(Done(Agent(Script(*replies()), functions=FUNCTIONS).call("Do it.")))
+        assert hook.phase == EXPECTED[-1]
 
     def test_what_has_not_ended_does_not_count(self) -> None:
         assert [*PhaseDetector().phases([FunctionCall(name="write", arguments_json="{}")])] == []

@@ -254,6 +254,17 @@ class TestFormsBySchema:
         runs.answer("r", {question.key: outcome})
         run.advance(question.key, outcome)
 
+    @pytest.mark.parametrize(
+        ("given", "rows"),
+        [("x", 1), ("x\ny\nz", 3), ("x\r\ny", 2), ("x" * 999, 2), ("x\n" * 99, 12), ([], 2), (7, 1)],
+    )
+    def test_a_field_has_as_many_lines_as_its_value(self, given, rows):
+        kinds = {str: {"type": "string"}, int: {"type": "integer"}, list: {"type": "array"}}
+        about = json.dumps({"function": "f", "arguments": json.dumps({"a": given})})
+        schema = json.dumps({"properties": {"a": kinds[type(given)]}})
+        (field,) = forms.question_form(Question("ask:1.0", "approval", about, (), schema)).choices[0].fields
+        assert field.rows == rows
+
     def test_several_types(self):
         question = asked(int, Order, bool)
         assert [choice.name for choice in forms.question_form(question).choices] == ["int", "Order", "bool"]
@@ -282,7 +293,7 @@ class TestFormsBySchema:
         about = json.dumps({"function": "f", "arguments": '{"a": 1, "b": [2]}'})
         question = Question("ask:1.0", "approval", about, ("approved", "modified", "denied"), "")
         (field,) = forms.question_form(question).choices[0].fields
-        assert field.kind == "json"
+        assert (field.kind, field.is_needed) == ("json", True)
         assert forms.outcome_from_form(question, {"kind": "approved", field.name: field.value}) == Approved()
         changed = forms.outcome_from_form(question, {"kind": "approved", field.name: '{"a": 2}'})
         assert changed == Modified('{"a": 2}')

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable
+from typing import Any
 
 import httpx
 import pytest
 import tenacity
+from support.agent_calls import PROMPT
 from support.drivers import Driver, anyhow, by_arun, by_run, seed
+from support.views import View
 
-from fsm_agent.call import Limits, Reason, Request, State
-from fsm_agent.errors import Overloaded, ProviderError, RateLimited, TimedOut
-from fsm_agent.messages import Reply, TextDelta
-from fsm_agent.prompts import Prompt
+from fsm_agent.call import AgentCall, Limits, Reason, Request, State
+from fsm_agent.context import Budget, ContextPlan, summarize
+from fsm_agent.errors import Overloaded, ProviderError, RateLimited, TimedOut, UsageError
+from fsm_agent.messages import Message, Reply, RequestStarted, Summarized, TextDelta, Usage
+from fsm_agent.prompts import Dialog, Prompt
 from fsm_agent.runtime import SystemClock
-from fsm_agent.testing import FakeClock, Script
+from fsm_agent.testing import FakeClock, Script, function_call
 
 LIMITED, BUSY, LATE, CUT = (
     RateLimited("slow"),
@@ -141,6 +146,75 @@ def test_a_stream_that_breaks_behind_the_reply_has_answered():
     one = seed()
     by_arun(one, BreaksLate(OSError(), failures=0))
     assert (one.result().output, one.result().failures) == (42, ())
+
+
+@anyhow
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "fine",
+        Reply(message=Message.of("user", "fine")),
+        *[
+            Reply.of("fine").changed(usage=Usage(**{name: n}))
+            for name in ("input_tokens", "output_tokens")
+            for n in (-1,)
+        ],
+        Reply.of("fine").changed(usage=Usage(input_tokens=1.5)),
+        Reply.of("fine").changed(usage=Usage(input_tokens=2**63)),
+    ],
+    ids=repr,
+)
+def test_what_is_no_reply_is_the_mistake_of_its_client(driven: Driver, reply: object):
+    class Odd(Raising):
+        async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+            return reply
+
+        async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
+            yield reply
+
+    one = seed()
+    with pytest.raises(UsageError, match="the client"):
+        driven(one, Odd(OSError()))
+    assert one.state is State.CALLING
+
+
+@anyhow
+def test_a_summary_is_told_where_it_was_made(driven: Driver):
+    def summed_up(summary: str) -> list[Any]:
+        view = View(ContextPlan((summarize(keep=1, step=1),), Budget()))
+        one = AgentCall.seed(Dialog().put("17 + 25?"), PROMPT, view=view)
+        heard = driven(one, Script(function_call("tick"), function_call("tick"), summary, "42"))
+        assert one.result().output == 42
+        return heard
+
+    heard = summed_up("They count.")
+    told = [event for event in heard if type(event) in (Summarized, RequestStarted)]
+    assert [type(event) for event in told] == [RequestStarted, RequestStarted, Summarized, RequestStarted]
+    assert told[2].before > told[2].after > 0
+    assert not [event for event in summed_up(" ") if type(event) is Summarized], "an empty one is not used"
+
+
+def test_a_long_stream_of_a_client_is_read_by_plain_code():
+    """It waits for its reader, and is closed with it."""
+    closed, given = threading.Event(), list[int]()
+
+    class Long(Raising):
+        async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
+            try:
+                for n in range(999):
+                    given.append(n)
+                    yield TextDelta(str(n))
+                yield Reply.of("end")
+            finally:
+                closed.set()
+
+    items = Long(OSError()).stream(Request(messages=()))
+    assert [next(items).text for _ in range(3)] == ["0", "1", "2"]
+    items.close()
+    assert closed.wait(20)
+    assert len(given) < 999
+    *heard, end = Long(OSError()).stream(Request(messages=()))
+    assert (heard, end) == ([TextDelta(str(n)) for n in range(999)], Reply.of("end"))
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), httpx.InvalidURL("x"), StopAsyncIteration()], ids=repr)
