@@ -26,6 +26,7 @@ from support.drivers import (
 )
 from support.nested_process import Considered, Gave, Solo, Stage, Team, TeamRecord, double, pair, solo, tower
 
+from fsm_agent import Agent
 from fsm_agent.call import (
     Approved,
     AskApproval,
@@ -48,7 +49,7 @@ from fsm_agent.messages import (
     TextDelta,
 )
 from fsm_agent.runtime import Environment, adrive, arun, drive, run
-from fsm_agent.testing import Script, function_call
+from fsm_agent.testing import FakeClock, Script, function_call
 
 LONG_S = 30.0
 
@@ -231,6 +232,39 @@ def test_a_deadline_ends_children_first(driven: Driver, whose: str):
     assert one.record.reason == ("broke: broke: expired" if whose == "a child" else "expired: ")
     assert one.record.ended["deep"].ended["slow"].ending.reason is Reason.EXPIRED
     assert one.record.ended["other"].ending.reason is Reason.ANSWERED
+
+
+@anyhow
+def test_a_deadline_holds_while_its_child_is_at_work(driven: Driver):
+    clock = FakeClock()
+    work = [Function(name="work", call=lambda: clock.advance(9.0))]
+    slow = solo(function_call("work"), "done", functions=work)
+    one = Team(TeamRecord(), {"quick": solo("x", limits=Limits(deadline_s=5.0)), "slow": slow})
+    driven(one, Script(), clock=clock)
+    assert one.record.state is Stage.DONE, "the deadline went with its child"
+    late = Agent(Script(function_call("work"), "done"), name="late", functions=work, limits=Limits(deadline_s=5.0))
+    outer = Agent(script := Script(function_call("late", task="?"), "Alas."), functions=[late])
+    driven(called := outer.prepare("?"), script, clock=clock)
+    assert called.output == "Alas."
+    assert "expired" in str(called.record.function_calls[0].error)
+
+
+@everywhere
+def test_a_function_that_fails_the_call_of_a_child_lets_go_of_the_others(driven: Driver):
+    wait = Wait()
+
+    def fail() -> None:
+        """Fail."""
+        assert wait.begun.wait(20)
+        raise OSError("away")
+
+    functions = [Function.of(fail, on_error="fail"), Function(name="hang", call=wait.wait)]
+    inner = Agent(Script([function_call("fail"), function_call("hang")]), name="inner", functions=functions)
+    outer = Agent(script := Script(function_call("inner", task="?"), "Alas."), functions=[inner])
+    one = outer.prepare("?")
+    with ended_before(lambda: driven(one, script), wait.free):
+        pass
+    assert one.output == "Alas."
 
 
 # Cancelling
