@@ -246,37 +246,65 @@ def begin(store: Any, name: str, agent: Any) -> None:
     assert store.create(name, kept.prepare("Refund order A-17.", run_id=name).journal.header, agent=agent.name)
 
 
-@pytest.mark.system
-def test_a_job_drives_its_run_and_one_too_many_does_nothing(told: Told) -> None:
-    begin(told.store, "r", shop())
-    engine = Hints(Worker([shop()], told.store), told.store)
+def test_a_job_drives_its_run_and_one_too_many_does_nothing() -> None:
+    store: Any = MemoryStore()
+    begin(store, "r", shop())
+    engine = Hints(Worker([shop()], store), store)
     assert engine.drive("r") is None
-    assert told.store.load("r").run.state == "ToolInterrupt"
-    n = told.store.load("r").run.n
+    assert store.load("r").run.state == "ToolInterrupt"
+    n = store.load("r").run.n
     assert engine.drive("r") is None
-    assert told.store.load("r").run.n == n
+    assert store.load("r").run.n == n
     assert engine.drive("none") is None
 
 
-@pytest.mark.system
-def test_a_job_that_meets_a_holder_looks_again_after_its_lease(told: Told) -> None:
-    begin(told.store, "r", shop())
-    worker = Worker([shop()], told.store)
-    told.store.claim("other", for_s=60, run="r")
-    assert Hints(worker, told.store).drive("r") == worker.runs.claims.lease_s
+def test_a_job_that_meets_a_holder_looks_again_after_its_lease() -> None:
+    store: Any = MemoryStore()
+    begin(store, "r", shop())
+    worker = Worker([shop()], store)
+    store.claim("other", for_s=60, run="r")
+    assert Hints(worker, store).drive("r") == worker.runs.claims.lease_s
     worker.stop()
-    assert Hints(worker, told.store).drive("r") == 0.0  # somebody else is to do it, at once
+    assert Hints(worker, store).drive("r") == 0.0  # somebody else is to do it, at once
 
 
-@pytest.mark.system
-def test_a_job_does_not_fail(told: Told, caplog: pytest.LogCaptureFixture) -> None:
-    begin(told.store, "r", OTHER)
-    engine = Hints(Worker([shop()], told.store), told.store)
+def test_a_job_does_not_fail(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise StoreError("the store is away")
+
+    store: Any = MemoryStore()
+    begin(store, "r", OTHER)
+    engine = Hints(Worker([shop()], store), store)
     assert engine.drive("r") is None
     assert "'other'" in caplog.text
-    told.store.close()
-    assert engine.drive("r") > 0, "it is tried again later"
-    assert "closed" in caplog.text
+    for name in ("get", "claim"):
+        monkeypatch.setattr(store, name, fail)
+    assert engine.drive("r") == OLD_S, "it is tried again later"
+    assert "the store is away" in caplog.text
+
+
+@pytest.mark.parametrize(("drain_s", "leave_s"), [(None, 24 * 3600.0), (2.0, 7.0)])
+def test_while_it_runs_it_looks_for_as_many_lost_jobs_as_it_has_threads(
+    drain_s: float | None, leave_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store: Any = MemoryStore()
+    looks = list[Any]()
+    begin(store, "r", shop())
+    worker = Worker([shop()], store, drain_s=drain_s)
+    engine = Hints(worker, store)
+
+    def remind(agents: Any, **how: Any) -> None:
+        looks.append((set(agents), how.pop("older_s") < OLD_S, how))
+        engine.drive("r")
+
+    monkeypatch.setattr(store, "remind", remind, raising=False)
+    monkeypatch.setattr(engine, "pause", lambda seconds: worker.stop())
+    assert engine.run(threads=2) == 1
+    assert looks == [({"shop"}, True, {"limit": 2})]
+    assert engine.leave_s == leave_s
+    assert worker.is_stopping
+    with pytest.raises(UsageError, match="threads"):
+        engine.run(threads=0)
 
 
 @pytest.mark.system
