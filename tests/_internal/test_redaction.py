@@ -223,3 +223,45 @@ class TestDeclaredOnes:
 
     def test_none_is_shown(self) -> None:
         assert repr(redaction.Secrets([SECRET])) == "<1 secrets>"
+
+
+def test_the_proxies_of_the_environment_hold_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("https_proxy", f"http://me:{SECRET}@proxy:3128")
+    assert {*redaction.secrets_in_proxies()} == {f"me:{SECRET}", SECRET}
+
+
+class TestArguments:
+    def test_they_are_masked_by_their_names_and_their_looks(self) -> None:
+        given = '{"user": "ann", "password": "x", "note": "sk-abcdefghijkl", "n": 1, "api_key": "cut'
+        masked = '{"user": "ann", "password": "***", "note": "sk-a***", "n": 1, "api_key": "***"'
+        assert redaction.masked_arguments(given) == masked
+
+    def test_what_was_not_edited_is_what_it_was(self) -> None:
+        original = {"user": "ann", "password": "x", "keys": ["a", "b"], "more": {"pin": "1"}, "n": 1}
+        shown = {**original, "password": "***", "keys": ["***", "***"], "more": {"pin": "***"}}
+        assert redaction.unmasked(shown, shown, original) == original
+        edited = {
+            **shown,
+            "user": "bob",
+            "keys": ["c", "***"],
+            "more": {"pin": "***", "new": "***"},
+            "n": 2,
+            "x": "***",
+        }
+        assert redaction.unmasked(edited, shown, original) == {
+            **original,
+            **{"user": "bob", "keys": ["c", "b"], "more": {"pin": "1", "new": "***"}, "n": 2, "x": "***"},
+        }
+        longer = {**shown, "keys": ["***", "***", "d"]}
+        assert redaction.unmasked(longer, shown, original)["keys"] == ["***", "***", "d"]
+
+
+def test_the_newest_keys_of_clients_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_held", {})
+    keys = [f"opensesames-{number:04}" for number in range(redaction.MAX_HELD + 1)]
+    short = "k" * (redaction.MIN_HELD_CHARS - 1)
+    for key in (*keys, keys[-1], short):
+        redaction.hold_key(key)
+    assert redaction.mask_keys(f"{keys[0]} {keys[1]} {keys[-1]} {short}") == f"{keys[0]} open*** open*** {short}"

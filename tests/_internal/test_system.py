@@ -70,3 +70,18 @@ def test_windows_locks_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     finally:
         monkeypatch.undo()
         reload(file_locks)
+
+
+def test_the_line_of_the_users_own_code_is_the_place_of_an_error() -> None:
+    def fail() -> None:
+        os.strerror("not a number")  # type: ignore[arg-type]
+
+    with pytest.raises(TypeError) as caught:
+        fail()
+    line = fail.__code__.co_firstlineno + 1
+    assert file_locks.place_of(caught.value) == f"test_system.py:{line}"
+    assert file_locks.with_place("no", caught.value) == f"no (test_system.py:{line})"
+    assert file_locks.with_place("no", TypeError()) == "no"
+    with pytest.raises(ValueError, match="x") as of_library:
+        exec(compile("int('x')", "json.py", "exec"), {"__name__": "json.decoder"})
+    assert file_locks.place_of(of_library.value).startswith("test_system.py:")

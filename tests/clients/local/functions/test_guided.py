@@ -458,8 +458,9 @@ class TestEnds:
     @pytest.mark.parametrize("number", [1, 5])
     def test_a_request_that_fails_is_an_error_and_not_a_reply_without_calls(self, server: LlamaServer, number: int):
         server.at[number] = lambda: "out of order"
-        with client_of(server) as client, pytest.raises(ProviderError, match="out of order"):
+        with client_of(server) as client, pytest.raises(ProviderError, match="out of order") as caught:
             client.complete(ASKED)
+        assert caught.value.status == 500
         assert len(server.paths) == number
 
     @pytest.mark.parametrize("number", [1, 3])

@@ -204,20 +204,26 @@ class TestFilling:
         assert finished(filled(Question("Roll 3 dice with 20 sides."), two), " 20") == {"sides": 20}
 
     @pytest.mark.parametrize(
-        ("text", "schema", "answer", "offered"),
+        ("text", "schema", "answers", "offered"),
         [
-            ("Compare Oslo and Rome.", TEXT, ' "Oslo"', {"Compare", "Rome"}),
-            ("Oslo", TEXT, ' "Oslo"', {"Oslo"}),
-            ("Compare 7, 8.5 and 9.", {"type": "number"}, " 8.5", {"7", "9"}),
-            ("Compare red and blue Oslo.", {"enum": ["red", "blue"]}, ' "red"', {"red", "blue"}),
+            ("Compare Oslo and Rome.", TEXT, [' "Oslo"'], {"Compare", "Rome"}),
+            ("Oslo", TEXT, [' "Oslo"'], {"Oslo"}),
+            ("Compare 7, 8.5 and 9.", {"type": "number"}, [" 8.5"], {"7", "9"}),
+            (
+                "Compare red and blue Oslo.",
+                {"enum": ["red", "blue"]},
+                [' "red"', ' "blue"'],
+                {"Compare", "red", "blue", "Oslo"},
+            ),
         ],
     )
     def test_what_one_argument_has_used_is_not_offered_to_the_next(
-        self, text: str, schema: dict[str, Any], answer: str, offered: set[str]
+        self, text: str, schema: dict[str, Any], answers: list[str], offered: set[str]
     ):
         steps = filled(Question(text), function(["first", "second", "third"], first=schema, second=schema, third=TEXT))
-        next(steps)
-        step = steps.send(Reply.of(answer))
+        step = next(steps)
+        for answer in answers:
+            step = steps.send(Reply.of(answer))
         grammar = step.request.settings.extra_body["grammar"]
         words = re.findall(r"[\w.]*\w", text)
         assert {word for word in words if f'"{word}' in grammar} == offered
