@@ -105,14 +105,14 @@ class AsyncDriver(Driver):
             future = recorder.complete_write(future)
 
     async def _wait_for_others(self) -> None:
-        self._bell = self._loop.create_future()  # before anything is awaited, so that no ring is missed
+        bell = self._bell = self._loop.create_future()  # before anything is awaited, so that no ring is missed
         try:
             await self._close_alone()
             if self.inbox:
                 return
             patience_s = self.patience_s()
             async with asyncio.timeout(patience_s) if patience_s is not None else nullcontext():
-                await self._bell
+                await bell
         except TimeoutError:
             self.handle_limit()
         finally:
