@@ -842,6 +842,8 @@ NO_TEXTS = (Plain, 1, b"x")
     ("name", "make", "values"),
     [
         ("stop_when", lambda value: Agent(Script(), stop_when=value), (Plain, coroutine)),
+        ("output", lambda value: Agent(Script(), output=value), (None, 0, "")),
+        ("output", lambda value: Prompt("go", output=value), (None, 0, "")),
         ("context", lambda value: Agent(Script(), context=value), (Plain, coroutine)),
         ("moves_on", lambda value: FallbackClient([Script()], moves_on=value), (None, "", Plain, coroutine)),
         ("try_timeout_s", lambda value: FallbackClient([Script()], try_timeout_s=value), (0, -1, "1", math.nan, True)),

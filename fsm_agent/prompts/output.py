@@ -535,9 +535,11 @@ _MAX_VALUES = 5  # of a Literal that a message suggests
 def check_type(output: object, what: str) -> None:
     """Refuse a value that is not an output type, and suggest the right one."""
     kind = type(output)
-    if isinstance(output, type) or output is None or kind.__module__ in _KINDS:
+    if isinstance(output, type) or kind.__module__ in _KINDS:
         return
-    if hasattr(output, "__get_pydantic_core_schema__"):
+    if output is None:
+        right = "a type such as int; leave it out for text"
+    elif hasattr(output, "__get_pydantic_core_schema__"):
         right = f"its type, {kind.__name__}"
     elif isinstance(output, str):
         right = f"the type itself, {output}" if output.isidentifier() else "a type such as int, or a model of pydantic"
