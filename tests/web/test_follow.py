@@ -575,6 +575,17 @@ def test_turns_of_a_conversation_come_one_after_another(store: Any) -> None:
     asyncio.run(main())
 
 
+def test_a_cancelled_run_ends_though_nobody_listens(store: Any) -> None:
+    async def main() -> None:
+        async with RunFollower(desk(store)) as live:
+            run = await live.begin("refund")
+            assert isinstance(last(await heard(live, run)), Suspended)
+            await live.cancel(run)
+            await asyncio.wrap_future(live.runs.watcher.watch(run, lambda row: row.is_ended))
+
+    asyncio.run(main())
+
+
 def test_unknown_runs_and_objects_are_named() -> None:
     async def main() -> None:
         async with RunFollower(desk()) as live:

@@ -238,6 +238,8 @@ def test_a_list_says_whether_more_runs_ask(only: str, count: int, has_more: bool
         forecaster(runs, "warm", limits=Limits(parse_retries=0)).call("How warm?", run_id="failed")
     page = Pages(inspector_app(runs)).page("/", only=only)
     assert ("All that wait for an answer" in page.text) is has_more
+    text = " ".join(page.text.split())
+    assert [number in text for number in (f"Asking {count} ", "Failed 1 ", f" {count + 1} runs")] == [True] * 3
 
 
 def test_a_run_is_shown_whole(pages):

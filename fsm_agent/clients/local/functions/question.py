@@ -188,7 +188,7 @@ class Question:
         if len(words) == len(words[0]) == 1 and words[0].isascii():  # a letter: "a" is not A
             return next((position for position, word in self._words if word == str(value) != "I"), None)
         asked = [word.lower() for _, word in self._words]
-        for index in range(len(asked) - len(words) + 1):
+        for index in range(len(asked)):
             if asked[index : index + len(words)] == words:
                 return self._words[index][0]
         if not self.text.isascii() and (at := self.text.lower().find(str(value).lower())) >= 0:
