@@ -379,10 +379,7 @@ class StartActivity(Activity):
 
     def finish(self, outcome: Any) -> Sequence[Event]:
         self.driver.begun.add(with_prefix(self.key, RunFunction.prefix))  # before the step, which may start it
-        steps = self.driver.step(self.key, outcome)
-        if self.driver.recorder is not None:
-            self.driver.recorder.flush_now()
-        return steps
+        return self.driver.step(self.key, outcome)
 
 
 @activity_of(Reconcile)

@@ -85,9 +85,6 @@ class Recorder(Protocol):
     def is_behind(self) -> bool:
         """True if the driver has to write before it continues, or if the run was lost."""
 
-    def flush_now(self) -> None:
-        """Make the driver write before it continues, even if it could wait for more entries."""
-
     def attach(self, driver: Driver) -> None:
         """Start renewing the lease and waking the driver for posts."""
 

@@ -40,7 +40,6 @@ from fsm_agent.store.leases import RENEWER
 from fsm_agent.store.store import Lease, Signal, Store, Suspension
 
 _log = logging.getLogger("fsm_agent")
-VOLATILE_ENTRIES = 64  # entries per batch in a volatile store, where nothing has to be written early
 _ENDING = frozenset({"cancelled", "stopped"})  # kinds of outcomes that interrupt even a running function
 
 
@@ -162,9 +161,7 @@ class StoreRecorder:
         self._flying: Future[int] | None = None
         self._sent_at_s = 0.0  # monotonic time when the batch was sent
         self._entries = process.journal.entries
-        self._may_wait = VOLATILE_ENTRIES if store.is_volatile else 1
-        self._behind_at = len(self._entries) + self._may_wait - (self._journal.n - self._n)
-        self._is_insisted = False
+        self._behind_at = len(self._entries) + 1 - (self._journal.n - self._n)
         self._create = create
         self._created: _Batch | None = None  # the batch that created the run
         self._creating = threading.Lock()
@@ -190,9 +187,6 @@ class StoreRecorder:
 
     def ask(self, questions: Sequence[Question]) -> None:
         self._to_ask = questions
-
-    def flush_now(self) -> None:
-        self._is_insisted = self._is_urgent = True
 
     def attach(self, driver: Driver) -> None:
         # A driver that never ends, as in a closed event loop, must not keep the run until the OS process ends.
@@ -421,8 +415,7 @@ class StoreRecorder:
         if batch.suspension is not None:
             self._is_back = True
         self._batch = None
-        self._is_insisted = False
-        self._behind_at = self._n - self._journal.n_before + self._may_wait
+        self._behind_at = self._n - self._journal.n_before + 1
         self._update_urgency()
         return left > len(self._seen) - len(self._written)
 
@@ -433,7 +426,7 @@ class StoreRecorder:
                 self._behind_at = sys.maxsize
                 return
             is_new = self._create is not None
-            self._is_urgent = is_new or self._is_insisted or bool(self._took) or self._is_to_be_returned
+            self._is_urgent = is_new or bool(self._took) or self._is_to_be_returned
 
     @property
     def _is_to_be_returned(self) -> bool:

@@ -7,11 +7,13 @@ import weakref
 from typing import Any
 
 import pytest
-from support.kept_runs import Noting, definition_of
+from support.agent_drivers import Way, both
+from support.kept_runs import LastingStore, Noting, definition_of
 
 from fsm_agent.agents import Agent
-from fsm_agent.store import LeaseLost
-from fsm_agent.testing import Script
+from fsm_agent.functions import function
+from fsm_agent.store import LeaseLost, MemoryStore
+from fsm_agent.testing import Script, function_call
 
 RUN = "r1"
 
@@ -62,3 +64,21 @@ def test_a_run_that_was_given_back_well_is_not_lost():
     recorder.lose(LeaseLost("another has claimed it since"))
     assert recorder.lost is None
     assert not recorder.is_behind
+
+
+@pytest.mark.parametrize("store", [MemoryStore, LastingStore])
+@both
+def test_a_run_can_be_read_while_it_goes_on(store: type[MemoryStore], way: Way):
+    """As any other process sees it, from within its own function."""
+    seen = []
+
+    @function
+    def look() -> str:
+        """Look."""
+        runs = agent.runs
+        seen.append((runs.get(RUN).state, str(runs.at(RUN).state), runs.all.store.get(RUN).n))
+        return "seen"
+
+    agent = Agent(Script(function_call("look"), "Done."), functions=[look], store=store(), name="a")
+    way(agent, agent.prepare("Go.", run_id=RUN), [])
+    assert seen == [("ToolInterrupt", "ToolInterrupt", 2)]
