@@ -464,7 +464,7 @@ class SubAgent:
             options["finalizer"] = finalizer
         if found := self._find("store"):
             store = filled(found[1])
-            options["store"] = store if "://" in store else self._config.folder / store
+            options["store"] = store if "://" in store else self._config.folder / os.path.expanduser(store)
         options["model"] = client or self._model(owner)
         return options
 

@@ -102,7 +102,7 @@ def open_store(store: str, *, must_exist: bool = True, makes: str = "", read_onl
         makes: The option with which the command would create a missing store.
         read_only: Whether to open the store for reading only, unless code creates it.
     """
-    is_there = "://" in store or Path(store).exists()
+    is_there = "://" in store or os.path.exists(os.path.expanduser(store))
     found: Any = store
     if NAMED_OBJECT.fullmatch(store) and not is_there:
         named = load_object(store, "store")

@@ -111,7 +111,7 @@ def inspect(
 
             from fsm_agent.web.inspector import Inspector
             from fsm_agent.web.inspector_server import InspectorServer
-        file = Path(store)
+        file = Path(os.path.expanduser(store))
         inspector = Inspector(
             runs,
             name=options.shown_store(store),

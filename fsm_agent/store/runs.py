@@ -531,7 +531,7 @@ def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store
 
         return PostgresStore(text, read_only=read_only)
     require("store", f"{scheme}://…" if colon else store, bool(text) and not colon, right)
-    if os.path.isdir(text):
+    if os.path.isdir(os.path.expanduser(text)):
         file = os.path.join(text, "runs.db")
         raise UsageError(f"store: expected a file, got the folder {text!r}; pass a file in it, such as {file!r}")
     return SqliteStore(text, read_only=read_only)

@@ -269,6 +269,12 @@ class TestLayers:
         assert [one("Write.") for one in (agent, others)] == ["Done.", "Done."]
         assert (paper / "runs.db").is_file()
 
+    def test_the_store_may_be_in_the_home_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setenv("USERPROFILE", str(tmp_path))
+        agent = build_agent({"agent_type": "paper", "model": "x:y", "store": "~/runs.db"})
+        assert agent.store == tmp_path / "runs.db"
+
     def test_the_store_may_be_an_address(self):
         address = "postgresql://agents@db.invalid/work?schema=orders"
         agent = build_agent({"agent_type": "paper", "model": "x:y", "store": address})

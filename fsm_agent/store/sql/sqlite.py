@@ -84,7 +84,7 @@ class SqliteStore(SqlStore):
     by their owner only.
 
     Args:
-        path: The file, on a local disk.
+        path: The file, on a local disk.  ``~`` is the home folder.
         clock: A function that returns the Unix time.
         read_only: Whether to open the file for reading only.  It must already exist and have the version of this
             release.  Each write raises `ReadOnly`.  SQLite may still create its two files next to it.
@@ -107,7 +107,7 @@ class SqliteStore(SqlStore):
                 f"the path of a store: expected a file, got {os.fspath(path)!r}; use MemoryStore() for runs in memory"
             )
         checks.check_path(path)
-        self._path = Path(os.path.realpath(path))  # the files next to it are named after it
+        self._path = Path(os.path.realpath(os.path.expanduser(path)))  # the files next to it are named after it
         super().__init__(str(self._path), read_only=read_only)
         self._clock = clock
         self.has_own_clock = clock is not time.time

@@ -187,6 +187,16 @@ def test_a_path_that_is_none_is_refused(opened: Callable[[str], object], path: s
         opened(path)
 
 
+@pytest.mark.parametrize("opened", [SqliteStore, Runs, lambda path: Runs(Path(path))])
+def test_a_tilde_is_the_home_folder(opened: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    opened("~/runs.db").close()
+    assert (tmp_path / "runs.db").exists()
+    with pytest.raises(UsageError, match="'~'"):
+        Runs("~")
+
+
 def test_a_folder_is_no_store(tmp_path: Path):
     with pytest.raises(UsageError, match=str(tmp_path)):
         Runs(tmp_path)
