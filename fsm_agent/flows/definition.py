@@ -219,7 +219,7 @@ class FlowDefinition(Generic[D]):
             data=data,
             depth=depth,
             limits=self.limits,
-            extra=plain_json("extra", extra) if extra else {},
+            extra={} if extra is None else plain_json("extra", extra),
             by=by,
         )
 

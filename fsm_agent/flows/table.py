@@ -391,7 +391,7 @@ def _guard(row: Row[Any]) -> Any:
         held = user(record.data, answer) if has_answer else user(record.data)
         if held is True or held is False:
             return held
-        if held is None or isawaitable(held):
+        if held is None or isawaitable(held) or (held and isinstance(held, str)):  # even "no" would be true
             what = f"flow {run.flow.name!r}: guard of the row {row!r}"
             raise FlowError(f"{what}: expected True or False, got {safe_repr(held)}")
         return bool(held)

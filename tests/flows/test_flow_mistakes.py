@@ -69,6 +69,7 @@ ARGUMENTS: list[tuple[Callable[[], Any], str]] = [
     (lambda: made(environment={"clok": 5}), "'clok'"),
     (lambda: letters.prepare(Letter("x"), clients={review: Script()}), "review"),
     (lambda: letters.prepare(Letter("x"), extra={"ticket": object()}), "extra"),
+    (lambda: letters.prepare(Letter("x"), extra=[]), "extra"),
     (lambda: letters.prepare(Letter("x"), by=5), "by"),  # type: ignore[arg-type]
     (lambda: asked.prepare(Letter("x"), clients={ask(bot)(lambda d: "?"): Script()}), "asking"),
     (lambda: asked.prepare(Letter("x"), clients={asked.start: "hello"}), "'hello'"),

@@ -139,3 +139,12 @@ def test_a_guard_of_a_failure_is_refused_for_what_it_takes(guard: Any) -> None:
     rows = [halved.done(small), halved.failed(lost, when=guard), halved.failed(big)]
     with pytest.raises(FlowError, match=guard.__name__):
         Flow("f", int, start=halved, rows=rows)
+
+
+@pytest.mark.parametrize("said", ["no", None])
+def test_a_guard_that_says_neither_yes_nor_no_is_named(said: Any) -> None:
+    def is_fit(data: int) -> Any:
+        return said
+
+    with pytest.raises(FlowError, match="is_fit"):
+        flow_of(is_fit).call(4)
