@@ -81,8 +81,7 @@ class Activity:
         """Prepare to start.  This is called just before `perform`."""
 
     def at_once(self) -> Any:
-        """Return the outcome if the effect takes no time, or None."""
-        raise NotImplementedError(f"{type(self).__name__} is not instant")
+        """Return the outcome of an effect that takes no time; see `is_instant`."""
 
     def perform(self) -> Coroutine[Any, Any, Any] | AsyncGenerator[Any]:
         """Perform the effect in an event loop, and return the outcome.  At `Place.HERE`, this never waits.
@@ -112,7 +111,7 @@ class Activity:
         """Record that this driver cannot answer the effect."""
 
     def timeout_outcome(self) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} has no timeout")
+        """Return the outcome of an effect that has timed out; see `timeout_s`."""
 
     def returned_outcome(self) -> Any:
         """Return the outcome to keep if the driver is stopped now, or None if there is no outcome yet."""

@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
@@ -31,27 +32,27 @@ from fsm_agent.runtime.run_function import program_of
 from fsm_agent.validation import invalid
 
 
-class AskActivity(Activity):
+class AskActivity(Activity, ABC):
     """A question to one of the user's functions, plain or async.
 
     A plain function runs in a thread, because it may wait for a person.
     """
 
+    @abstractmethod
     def user_function(self) -> Any:
         """Return the user's function, or None if there is none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ask(self) -> Any:
         """Call the function, and return its answer or an awaitable."""
-        raise NotImplementedError
 
+    @abstractmethod
     def outcome_of(self, answer: Any) -> Outcome | None:
         """Return the outcome for the function's answer, or None if the question stays open.
 
         Raises:
             UsageError: If the function returned something that is not an answer.
         """
-        raise NotImplementedError
 
     def prepare(self) -> bool:
         return self.user_function() is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from typing import Annotated, Any
 
@@ -373,6 +374,10 @@ def test_approvals_come_before_any_function_runs():
     calls = [function_call("add", a=1, b=2), function_call("erase", path="/"), function_call("erase", path="x")]
     call = say(begun(), *calls)
     assert keys(call) == ["ask:2.1", "ask:2.2"]
+    asked = call.effects[0].question
+    assert (asked.key, asked.kind, asked.answers) == ("ask:2.1", "approval", ("approved", "modified", "denied"))
+    assert json.loads(asked.about) == {"function": "erase", "arguments": calls[1].arguments_json}
+    assert json.loads(asked.schema)["required"] == ["path"]
     with pytest.raises(OutcomeError, match=r"'ask:2\.1', 'ask:2\.2'"):
         call.advance("run:2.0", Returned(text="3"))
     call.advance("ask:2.1", Denied(reason="never that"))

@@ -570,6 +570,28 @@ def test_long_streams_beside_each_other_end_although_one_is_cut(is_cut: bool, dr
     assert said.count("one") == said.count("other") == 3 * MAX_BACKLOG
 
 
+def test_a_stream_is_closed_with_its_driver():
+    closed = list[bool]()
+
+    class Told(Script):
+        async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
+            try:
+                async for item in super().astream(request):
+                    yield item
+            finally:
+                closed.append(True)
+
+    async def main() -> None:
+        async with aclosing(adrive(seed(), environment(Told("4 2")))) as events:
+            async for event in events:
+                if isinstance(event, TextDelta):
+                    break
+            assert not closed
+        assert closed == [True]
+
+    asyncio.run(main())
+
+
 # What a listener does
 
 
