@@ -16,10 +16,12 @@ from support.drivers import (
     Wait,
     anyhow,
     by_adrive,
+    by_arun,
     by_arun_unheard,
     by_drive,
     by_run,
     by_run_unheard,
+    by_threads,
     ended_before,
     everywhere,
     heard,
@@ -249,7 +251,7 @@ def test_a_deadline_holds_while_its_child_is_at_work(driven: Driver):
     assert "expired" in str(called.record.function_calls[0].error)
 
 
-@everywhere
+@pytest.mark.parametrize("driven", [by_threads, by_arun])
 def test_a_function_that_fails_the_call_of_a_child_lets_go_of_the_others(driven: Driver):
     wait = Wait()
 
@@ -264,7 +266,10 @@ def test_a_function_that_fails_the_call_of_a_child_lets_go_of_the_others(driven:
     one = outer.prepare("?")
     with ended_before(lambda: driven(one, script), wait.free):
         pass
-    assert one.output == "Alas."
+    assert (one.output, one.record.function_calls[0].error) == (
+        "Alas.",
+        "inner failed: function failed: fail: OSError: away",
+    )
 
 
 # Cancelling
