@@ -1,6 +1,7 @@
-"""Stores, which keep runs as journals and conversations as chains of runs, and decide who may drive a run.
+"""Stores keep runs as journals and conversations as chains of runs, and decide who may drive a run.
 
-A store knows lines, leases and signals, but no agents.  `fsm_agent.call.journal` defines what a line means.
+A store handles lines, leases and signals, and knows nothing about agents.  `fsm_agent.call.journal` defines what a line
+means.
 """
 
 import fsm_agent.runtime  # before its modules; see CONTRIBUTING.md

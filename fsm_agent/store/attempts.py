@@ -1,4 +1,4 @@
-"""What becomes of a run that could not be driven: it is tried later and later, and in the end it asks a person."""
+"""Reschedules runs that could not be driven, with growing delays, until they ask a person what to do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STUCK_STATE = "Stuck"  # the state of a stuck run
 
 
 class Stuck(Value, frozen=True):
-    """What the question about a stuck run says."""
+    """The content of the question that a stuck run asks."""
 
     problem: str
     fingerprint: str = ""  # of the code that could not drive the run; empty if unknown
@@ -31,14 +31,14 @@ def after_attempt(
 ) -> Suspension:
     """Return the suspension of a run after an attempt to drive it has failed.  The run's questions stay open.
 
-    Signals that are already there do not make the run due, because it would then be due at once and soon be stuck.
+    Pending signals do not make the run due.  Otherwise, it would be retried without any delay and soon be stuck.
 
     Args:
-        rest: The suspension without the failure.
+        rest: The suspension that the run would have without the failure.
         lease: The lease.
-        n: The number of entries now.
+        n: The current number of entries.
         error: What the attempt raised.
-        fingerprint: The fingerprint of the code, empty if unknown, or None if the attempt does not count, because its
+        fingerprint: The fingerprint of the code, empty if unknown, or None if the attempt does not count because the
             code is not at fault.
         has_signals: Whether signals are pending.
     """

@@ -111,7 +111,7 @@ def check_create(
     lines: Sequence[str],
     start: Start | None,
 ) -> Start:
-    """Check the arguments to `Store.create`, and return the start after raising a negative due time to ``0.0``."""
+    """Check the arguments to `Store.create`, and return the start, with a negative due time raised to ``0.0``."""
     check_new_run(run)
     check_name("the name of an agent", agent)
     check_line("the header", header)
@@ -364,7 +364,7 @@ def check_one_answer(answers: Any) -> None:
 
 
 def accepted_at(run: Run, key: str) -> str:
-    """Return what a run's open question accepts, as words for an error."""
+    """Describe, for an error message, what a run's open question accepts."""
     found = [_accepted(question) for question in run.waits if question.key == key and question.answers]
     return found[0] if found else "an outcome such as Approved()"
 

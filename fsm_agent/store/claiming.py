@@ -254,9 +254,9 @@ class Claims:
         Args:
             lease: The lease.
             factory: How the process is made.
-            on_change: What a worker does if the code has changed since the run last rested: "report" continues, "rest"
-                raises `ReplayError`, and "stop" releases a run that fails, unchanged.  None means that a person resumes
-                the run.
+            on_change: What a worker does if the code has changed since the run was last released: "report" continues,
+                while "rest" and "stop" raise `ReplayError`.  "stop" releases the run unchanged, without a question.
+                None means that a person resumes the run.
         """
         loaded = self.store.load(lease.run, after=None)
         answers = [signal for signal in loaded.signals if signal.key == STUCK]
@@ -314,7 +314,7 @@ class Claims:
             self._give_up(lease, loaded.run.waits, stuck, answers)
 
     def _find_change(self, process: Process, loaded: Loaded, on_change: OnChange) -> str | None:
-        """Describe how the code has changed since the run last rested, or return None if no change is known."""
+        """Describe how the code has changed since the run was last released, or return None if no change is known."""
         if on_change == "report":
             return None
         saved = self.journals.read_snapshot(loaded)
@@ -407,7 +407,7 @@ class Claims:
         return lasting(factory.clock) if checks.keeps_real_time(self.store) else factory.clock
 
     def _new_id_of(self, factory: ProcessFactory) -> Callable[[], str]:
-        """Return the function that names new runs: not a test's numbers if runs outlive the OS process."""
+        """Return the function that names new runs.  If runs outlive the OS process, it ignores a test's numbering."""
         return lasting(factory.new_id) if checks.keeps_real_time(self.store) else factory.new_id
 
     def new_names(self, factory: ProcessFactory, head: Head | None) -> Iterator[str]:

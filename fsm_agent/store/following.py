@@ -68,8 +68,8 @@ class Follower:
         """Yield the events of the entries that `load` returned.
 
         Entries that the current code cannot replay are reported as they were written: their steps, replies and function
-        results.  These reports have no `HistoryChanged` and no results from functions that are agents.  If the run
-        rested later, the entries after that rest are replayed, as in `Runs.resume`.
+        results.  These reports have no `HistoryChanged` and no results from functions that are agents.  If the run was
+        released later, the entries after that release are replayed, as in `Runs.resume`.
         """
         self.run = loaded.run
         if loaded.run.n != self.n + len(loaded.lines):
@@ -90,7 +90,7 @@ class Follower:
                 return
 
     def _as_written(self, end: int) -> Iterator[Event]:
-        """Yield the events of entries as they were written, then replay the entries after a later rest."""
+        """Yield the events of entries as they were written, then replay the entries after a later release."""
         while self.problem is not None and self._n_told < end:
             loaded = self._runs.store.load(self.run.id, after=None)
             rest_n = 0 if loaded.snapshot is None else loaded.snapshot[0]
@@ -128,10 +128,10 @@ class Follower:
                 yield event  # `FunctionEnded` was reported above
 
     def last(self) -> Event:
-        """Return the last event of a run that has ended or rests.
+        """Return the last event of a run that has ended or was released.
 
         Raises:
-            ReplayError: If the code has changed and no longer takes the steps in the journal since the last rest.
+            ReplayError: If the code has changed and no longer takes the steps in the journal since the last release.
         """
         if self.problem is not None:
             raise self.problem

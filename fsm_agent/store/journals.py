@@ -31,7 +31,7 @@ class Journals:
             raise KeyMissing(loaded.run.id)
 
     def verdict(self, loaded: Loaded) -> tuple[str, bool]:
-        """Verify a journal's digests, and return `(result, is_sound)`, where ``result`` is in words."""
+        """Verify a journal's digests, and return `(result, is_sound)`, where ``result`` is a description."""
         if self.key is None and loaded.lines and is_signed(loaded.lines[0]):
             return "signed, and no signing key was given, so nothing was verified", True
         chain = Chain(loaded.header, self.key)

@@ -76,7 +76,7 @@ class Saved(Value, frozen=True):
 
 
 class _Batch(NamedTuple):
-    """The arguments of one append, and the digest of the chain after it."""
+    """The arguments to one append, and the digest of the chain after it."""
 
     n: int
     lines: Sequence[str]
@@ -106,7 +106,7 @@ class StoreRecorder:
         patience_s: See `Runs`.
         redact: See `Runs`.
         signing_key: See `Runs`.
-        fingerprint: The fingerprint of the code, if the run began under other code.
+        fingerprint: The fingerprint of the current code, if the run began under other code.
         ahead_s: How far the store's clock is ahead of the driver's, in seconds.
         waits: The questions that were open when the run was claimed.
         create: A function for the first write, which creates and claims the run with its first entries.  None if the
@@ -579,7 +579,7 @@ def suspension_of(process: Process, *, is_stopped: bool) -> Suspension:
 
 
 def _of_run(question: Question, run: str) -> Question:
-    """Add, to a function's question, the name of the run that the function began, for people and for `runs_inside`."""
+    """Add the name of the run that a function began to the function's question, for people and `runs_inside`."""
     about = from_json(question.about or "{}", Any)
     return question.changed(about=to_json({**about, "run": run})) if isinstance(about, dict) else question
 

@@ -3,8 +3,8 @@
 `Runs` adds signing keys, redaction and leases to a store.  Its `Journals` reads the journals, and its `Claims` decides
 who drives a run.
 
-A retry undoes the failure and nothing else, so a run cannot be retried if its last entry is a success that led its flow
-to a failure.  The journal keeps the undone entries and says who retried the run.
+A retry undoes only the failure, so a run cannot be retried if its last entry is a success that led its flow to a
+failure.  The journal keeps the undone entries and says who retried the run.
 """
 
 from __future__ import annotations
@@ -112,9 +112,9 @@ class Runs:
 
         Args:
             run: The name of the run.
-            step: The number of the entry, or 0 for the run before its first entry; or, if steps have names, the name of
-                the step to which the entry led; or None for the run as it is stored.  A store in memory may lag behind
-                until the run rests.
+            step: The number of the entry, 0 for the run before its first entry, or None for the run as it is stored.
+                If steps have names, the name of the step to which the entry led also works.  A store in memory may lag
+                behind until the run is released.
             factory: How the process is made.
 
         Raises:
@@ -297,7 +297,7 @@ class Runs:
         return step
 
     def requeue(self, run: str, *, by: str = "") -> bool:
-        """Make a resting or stuck run due now, and return whether it was not due already.
+        """Make a released or stuck run due now.  Return False if it was due already.
 
         A stuck run is tried again.  If the run waits for a person or a time, the next driver only looks at it and then
         releases it.
@@ -323,7 +323,7 @@ class Runs:
         return True
 
     def _end_before_start(self, run: str) -> None:
-        """Make a run due before its start so that a driver ends it, because the signal alone does not make it due."""
+        """Make a run due before its start, which a signal alone does not do, so that a driver ends it."""
         row = self.store.get(run)
         if row.n == 0 and row.due_s != 0.0 and not row.is_ended:
             with suppress(LeaseLost, RunBusy, RunUnknown):  # it has a driver, or is gone

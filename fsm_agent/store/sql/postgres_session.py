@@ -1,4 +1,4 @@
-"""How a store connects to Postgres: its address, how it encodes texts, and its session.
+"""Connects a store to Postgres: reads its address, encodes texts, and keeps a session.
 
 The session is a connection that listens for changes.  When it ends, so do the store's leases: it holds an advisory
 lock, which Postgres frees at the end of the session, however the OS process dies.  Without listening and the lock,

@@ -278,7 +278,7 @@ class MemoryStore(SqlStore):
     """A store in memory, for tests and for runs that need not outlive the OS process; see `Store` for its methods.
 
     Args:
-        clock: Returns the Unix time.
+        clock: A function that returns the Unix time.
 
     Examples:
         >>> agent = Agent(Script("Hi."), name="host", store=MemoryStore())
@@ -350,7 +350,7 @@ class MemoryStore(SqlStore):
 class Connections:
     """A pool of connections to one file, each used by one thread at a time.  The pool is thread-safe.
 
-    SQLite keeps track of what its OS process has locked.  A forked process inherits these notes but not the locks, so
+    SQLite keeps track of what its OS process has locked.  A forked process inherits these records but not the locks, so
     neither an inherited nor a new connection would be safe there.  Before a fork, all connections must therefore be
     returned and closed.
 

@@ -126,7 +126,7 @@ class Taker(NamedTuple):
 
 
 class Append(NamedTuple):
-    """The arguments of `Store.append`, with a due time that is not negative."""
+    """The arguments to `Store.append`, with a due time that is not negative."""
 
     lease: Lease
     n: int
@@ -143,8 +143,8 @@ def create(c: Sql, new: NewRun, taker: Taker | None) -> Lease | float | None:
     """Create a run, unless it already exists with this header.
 
     Returns:
-        The run's lease or, if there is no taker, the Unix time at which the run is due (infinity if other runs must end
-        first).  None if the run already exists.
+        The run's lease or, if there is no holder, the Unix time at which the run is due (infinity if other runs must
+        end first).  None if the run already exists.
     """
     due_s, until_s = new.start.due_s, None if taker is None else c.now_s + taker.for_s
     made = c(

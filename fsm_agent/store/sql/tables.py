@@ -61,7 +61,7 @@ CREATE TABLE fsm_agent_store (version {int} NOT NULL) {plain}"""
 
 
 def version_of(c: Sql, place: str) -> int | None:
-    """Return the version of the tables, or None if there are none."""
+    """Return the version of the tables, or None if there are no tables."""
     if not c(c.is_store):
         return None
     versions = c("SELECT version FROM fsm_agent_store")
