@@ -35,7 +35,7 @@ class Activity:
         process: The process that owns the effect; it may be nested.
         path: The path of that process; "" for the driven process itself.
         environment: The environment of that process.
-        handle: The thread or task that performs the effect; None if the driver's own does.
+        handle: The thread or task that performs the effect; None if it is the driver's own.
         stream: The generator that yields the events, if the driver's own task performs a streamed effect.
         is_dropped: True if the outcome is no longer wanted.
         place: Where the user's plain code runs.  Code in threads counts against `Environment.threads`.
@@ -118,7 +118,7 @@ class Activity:
         return None
 
     def wrap_events(self, events: Sequence[Event]) -> Sequence[Event]:
-        """Return the process's events as the driven process reports them: in `Inside` if the process is nested."""
+        """Return the process's events as the driven process reports them: wrapped in `Inside` if it is nested."""
         return [Inside(self.path, event) for event in events] if self.path else events
 
     def abandon(self) -> None:
@@ -162,7 +162,7 @@ class UserCodeActivity(Activity):
 
 
 class Owners:
-    """Finds, for each effect of the driven process, the process that owns it and the environment that performs it."""
+    """Finds the process that owns an effect of the driven process, and the environment for performing the effect."""
 
     def __init__(self, process: Process, environment: Environment) -> None:
         self._process = process
@@ -184,7 +184,7 @@ class Owners:
         activity.assign(self._last, self._last_environment)
 
     def _environment_of(self, environments: tuple[Environment, ...]) -> Environment:
-        """Return the innermost of these environments, with the driver's clock.
+        """Return the innermost of these environments, but with the driver's clock.
 
         If it has no approver, it gets the approver of the nearest enclosing environment that has one.
         """

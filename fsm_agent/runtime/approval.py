@@ -71,7 +71,7 @@ class AskActivity(Activity, ABC):
 
 @activity_of(AskApproval)
 class ApprovalActivity(AskActivity):
-    """A request for approval.  Only one is active at a time, because denying one call may settle the next."""
+    """A request for approval.  Only one is active at a time, because denying one call may also decide the next."""
 
     is_exclusive = True
 

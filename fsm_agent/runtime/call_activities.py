@@ -124,7 +124,7 @@ class _Calls:
         self._texts: dict[int, list[str]] = {}
 
     def identified(self, delta: Delta) -> Delta:
-        """Return a delta with its call's id in the message, and with the whole call once that is complete."""
+        """Return a delta with its call's id in the message and, once the call is complete, with the whole call."""
         id = f"{self._message}.{delta.index}"  # type: ignore[union-attr]
         match delta:
             case FunctionCallStarted():
@@ -340,8 +340,8 @@ class SummaryActivity(ModelActivity):
 class SleepActivity(Activity):
     """A wait until ``until_s``.
 
-    If the wait would exceed the recorder's patience, it is not started, and the run rests.  A wait ends at the driven
-    process's earliest deadline, and starts again if that deadline belongs to another process.
+    If the wait would exceed the recorder's patience, it is not started, and the run is released.  A wait ends at the
+    driven process's earliest deadline, and starts again if that deadline belongs to another process.
     """
 
     is_sleep = True

@@ -1,4 +1,4 @@
-"""The spans of one drive: one for each process, each step in a flow, and each effect.
+"""The spans of one drive (the work of one driver on a process), for each process, flow step and effect.
 
     invoke_agent shop                    the driven process
       chat gpt-5-mini                    its effects
@@ -276,7 +276,7 @@ class DriveSpans:
     # Answers
 
     def answering(self, key: str, outcome: Any) -> AnswerSpan | None:
-        """Begin the span for a posted outcome that the process is about to take, or return None if it gets no span."""
+        """Begin the span for a posted outcome that the process is about to take.  Return None if it has no span."""
         path, _, own = key.rpartition(SEPARATOR)
         process = self._driver.process.owner(key).process if path else self._driver.process
         name = question_name(own, process)

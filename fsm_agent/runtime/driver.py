@@ -14,8 +14,8 @@ done yet.  The driver then waits (`wait`) and resumes the generator.
   process and for the deadline; once there is a request, no later outcome counts.  Activities that the process no longer
   waits for are dropped at once: a task is cancelled, and a thread is notified (`fsm_agent.runtime.portal`) and left
   behind.  Stopping the *driver* (Ctrl-C, a cancelled task, a closed generator) drops all activities and leaves the
-  process at rest.  The results that functions have returned by then are kept, because those functions would otherwise
-  run twice.
+  process at rest, to be continued later.  The results that functions have returned by then are kept, because those
+  functions would otherwise run twice.
 - *Waits.*  A wait for the inbox ends at the deadline, the timeout of an activity, or the end of a sleep; see
   `handle_limit`.  With a fast stream or a slow listener the driver may never wait, so deadlines and timeouts are also
   checked at each event, after the outcomes that have arrived.  A sleep starts when nothing else is active, or when a
@@ -72,7 +72,7 @@ Item: TypeAlias = tuple[Activity, Event | None, Any]
 
 
 class Driver(ABC):
-    """Drives one process until it ends or rests.
+    """Drives one process until it ends, or waits for something that this driver cannot provide.
 
     If nothing listens, no events are created.  Only a streamed drive reports events that precede an outcome, such as a
     reply's deltas.  A nested process may have its own environment.
@@ -243,7 +243,7 @@ class Driver(ABC):
         return ()
 
     def _is_to_ask(self, is_late: bool) -> bool:
-        """Return whether to write before waiting, because there are new questions or the deadline has passed.
+        """Return whether to write before waiting because there are new questions or the deadline has passed.
 
         An answer that arrived in time counts, even if this driver has not seen it yet.
         """
@@ -457,7 +457,7 @@ class Driver(ABC):
         return self._take(*self.inbox.popleft())
 
     def _take(self, activity: Activity, event: Event | None, ended: Any) -> Iterable[Event]:
-        """Process an item from the inbox, and return its events.  There are none if the activity was dropped."""
+        """Process an item from the inbox, and return its events, or none if the activity was dropped."""
         if activity.is_dropped:
             return ()
         if event is not None:
@@ -583,7 +583,7 @@ class Driver(ABC):
 
     @property
     def is_late(self) -> bool:
-        """True once the deadline has passed, either by the clock or because the driver has waited until then."""
+        """True once the deadline has passed by the clock, or the driver has waited until the deadline."""
         deadline = self._deadline
         return deadline is not None and (deadline == self._reached_deadline or self._time_left(deadline.at_s) == 0.0)
 

@@ -285,8 +285,8 @@ class SyncDriver(Driver):
 
     Args:
         is_shared: True if code other than the caller may cancel the process.
-        may_rest: Called if the function in which this driver runs is left behind.  Returns True to leave the process at
-            rest instead of cancelling it.
+        may_rest: A function that is called if the function in which this driver runs is left behind.  It returns True
+            to leave the process at rest, to be continued later, instead of cancelling it.
     """
 
     is_sync = True
@@ -339,7 +339,7 @@ class SyncDriver(Driver):
             self.process.cancel(LEFT)
 
     def rest(self) -> None:
-        """Leave the process at rest, from any thread: the driver's next wait raises `Aborted`."""
+        """Stop driving and leave the process as it is.  From any thread; the driver's next wait raises `Aborted`."""
         self._is_to_rest = True
         self.wake()
 
@@ -386,7 +386,7 @@ class SyncDriver(Driver):
         self.begin_measured(activity, task.start)
 
     def _may_run_here(self, activity: Activity) -> bool:
-        """Return whether the driver's own thread may run a lone activity: only plain code that nothing interrupts."""
+        """Return whether a lone activity is plain code that nothing interrupts, which the driver's thread may run."""
         if activity.place is not Place.THREAD or self.is_timed or not self._may_run_inline:
             return False
         return activity.is_quick or not self._may_be_ended
@@ -431,7 +431,7 @@ def run(
     Args:
         process: The process, such as an agent call.
         environment: The resources for its effects.
-        sink: Receives every event.  With a sink, the model's reply is streamed.
+        sink: A function that receives every event.  With a sink, the model's reply is streamed.
         recorder: Writes the journal, and releases the run at the end.
         is_shared: True if code other than the caller may cancel the process.
         may_rest: See `SyncDriver`.

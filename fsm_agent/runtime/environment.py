@@ -1,4 +1,4 @@
-"""The resources for a call (client, clock, approver, ids, prices, delays), and the protocol for its recorder.
+"""The resources for a call (such as its client, clock and approver), and the protocol for its recorder.
 
 The delay before another attempt is what the provider asks for, if it does.  All other delays come from `tenacity`
 waits; that library is imported at the first failure.
@@ -64,7 +64,7 @@ class Recorder(Protocol):
         rests_for_people: True to release the run as soon as it waits for a person, so that others see the question.
         is_lasting: True if the run outlives the OS process, and so must not use a test's clock.
         is_instant: True if `write` never blocks.
-        redact: Returns an outcome without its secrets; None stores outcomes unchanged.
+        redact: A function that returns an outcome without its secrets, or None to store outcomes unchanged.
         signals: Posted outcomes for the driver to take.  Any thread may add to them.
     """
 
@@ -101,7 +101,7 @@ class Recorder(Protocol):
         """Remove the posts with these ids in the next write."""
 
     def keep(self, key: str, outcome: Any) -> None:
-        """Keep an outcome for the next driver, because a guard or an action raised an exception."""
+        """Keep an outcome for the next driver, after a guard or an action raised an exception on it."""
 
     def report_later(self, key: str, future: Any) -> None:
         """Post a function's outcome once its future is done, even though the run has been lost."""
@@ -165,7 +165,7 @@ class PostsInside:
             self._recorder.mark_used([post.id for post in posts])
 
     def refuse(self) -> None:
-        """Refuse all remaining posts, because the process is now at rest."""
+        """Refuse all remaining posts, because the drive has ended."""
         for post in self._posts:
             self._recorder.mark_taken(post, OutcomeError(f"no nested run asks {post.key!r} any longer"))
 
@@ -239,7 +239,7 @@ S = TypeVar("S")
 def lasting(source: S) -> S:
     """Return the clock, or the function that makes ids, for a run that outlives the OS process.
 
-    A test's default clock gives way to the system's, and a test's numbers give way to random ids.
+    The system's clock replaces a test's default clock, and random ids replace a test's numbers.
 
     Raises:
         UsageError: If a test has set the clock itself.

@@ -148,7 +148,7 @@ class LoggingHook:
 
     Args:
         logger: The logger, or its name.
-        levels: Log levels by event name, such as ``{"Stepped": logging.INFO}``; None turns an event off.
+        levels: Log levels by event name, such as ``{"Stepped": logging.INFO}``; None turns off an event.
 
     Raises:
         UsageError: If an event does not exist, or a level is not a number.

@@ -43,11 +43,12 @@ class Aborted(BaseException):
 
 
 class Abort:
-    """A one-time switch that interrupts waits in the code that runs under it.  Any thread can set it.
+    """A one-time switch that any thread can set.  It interrupts the waits in the code that runs under it.
 
     Attributes:
         is_set: True once the switch is set.
-        is_to_rest: True if interrupted agent calls are left at rest, to be continued later.  If False, they are ended.
+        is_to_rest: True if interrupted agent calls are left as they are, to be continued later.  If False, they are
+            ended.
     """
 
     def __init__(self) -> None:
@@ -447,7 +448,7 @@ def without_waiting(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def _pump(items: AsyncGenerator[T], arriving: queue.SimpleQueue[Any]) -> None:
-    """Put the items into the queue.  Every so often, wait until the consumer opens a gate."""
+    """Put the items into the queue, and from time to time wait until the consumer opens a gate."""
     room = AHEAD
     async with aclosing(items):
         async for item in items:

@@ -84,7 +84,7 @@ class ResultCache:
         max_bytes: The maximum number of bytes to keep; the oldest result is dropped first.
         preview_lines: The number of lines that the summary shows.
         max_chars: The maximum length of the function's answers, in characters.
-        now: Returns the time in seconds since some fixed moment.
+        now: A function that returns the time in seconds since some fixed moment.
 
     Examples:
         >>> @function

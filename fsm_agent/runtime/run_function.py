@@ -42,7 +42,7 @@ from fsm_agent.validation import invalid
 
 
 def is_in_doubt(process: Process) -> bool:
-    """Return whether, in a process at rest or in one nested in it, some function's outcome is unknown."""
+    """Return whether the outcome of some function is unknown, in a process without a driver or in one nested in it."""
     return any(effect.prefix == Reconcile.prefix for effect in open_effects(process))
 
 
@@ -163,7 +163,7 @@ def current_depth() -> int:
 
 @contextmanager
 def program_of(context: Context[Any]) -> Iterator[None]:
-    """Run a program that answers in place of a model.  Agent calls made inside it are one level deeper."""
+    """Run a program that answers in place of a model.  Agent calls that it makes are one level deeper."""
     token = _PROGRAM_DEPTH.set(context.depth + 1)
     try:
         yield
@@ -446,7 +446,7 @@ class FunctionActivity(UserCodeActivity):
         return self._error_result(text)
 
     def _preparation_failed(self, error: Exception) -> Ended:
-        """Return the outcome of a function that has run, but for which formatting the result or its pipeline failed.
+        """Return the outcome of a function that has run, but whose result could not be formatted or processed.
 
         The model sees neither the result, which these steps may have to redact, nor the exception's text, which may
         quote it.

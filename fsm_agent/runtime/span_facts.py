@@ -1,4 +1,4 @@
-"""What an effect's span contains: its name, kind and attributes."""
+"""The contents of an effect's span: its name, kind and attributes."""
 
 from __future__ import annotations
 
