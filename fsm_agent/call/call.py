@@ -1,4 +1,4 @@
-"""One agent call, from its seed to its end."""
+"""The process that is one agent call, from its initial data to its end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from fsm_agent.prompts.prompt import MissingPrompt, Prompt, PromptChange
 
 
 class CallParts(TypedDict, total=False):
-    """The arguments of an `AgentCall` that are not stored in its record."""
+    """The arguments to `AgentCall` that are not stored in its record."""
 
     settings: Settings
     args: Mapping[str, Any]

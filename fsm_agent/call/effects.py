@@ -199,7 +199,7 @@ class RunFunction(EffectValue, frozen=True):
 
 
 class Reconcile(EffectValue, frozen=True):
-    """Asks, after a driver has been lost, how a function ended that must not run twice.
+    """Asks, after a driver has been lost, how a function that must not run twice has ended.
 
     Examples:
         >>> @function(once=True, reconcile=lambda context: Returned(text="it was paid"))

@@ -213,7 +213,7 @@ def _approved(call: FunctionCall, outcome: Approved | Modified, prompt: Prompt) 
 
 
 def _as_taken(call: FunctionCall, function: Function) -> FunctionCall:
-    """Return the call with the arguments that the function gets, for all code that decides about the call."""
+    """Return the call with the arguments that the function will get, for code that decides about the call."""
     taken = function.normalize(call.arguments_json)
     return call if taken is call.arguments_json else call.changed(arguments_json=taken)
 
@@ -390,7 +390,7 @@ def typed_error_text(error: Exception) -> str:
 
 
 def output_text(function: Function, f: FunctionCall, output: Any) -> str:
-    """When an agent is used as a function, return its output as text for the model.
+    """Return the output of an agent that is used as a function, as text for the model.
 
     Raises:
         UsageError: If the function's ``format`` failed.  The error's text is for the model.
@@ -402,7 +402,7 @@ def output_text(function: Function, f: FunctionCall, output: Any) -> str:
 
 
 def unprepared(error: Exception) -> str:
-    """Return what the model sees in place of a result.
+    """Return what the model sees in place of a result that could not be prepared.
 
     It omits the exception's message, which may quote the result.
     """
@@ -450,9 +450,9 @@ _KEPT_CHARS = 2000  # the fingerprints of longer arguments are not cached
 def requested_calls(
     record: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str], gate: ApprovalGate
 ) -> tuple[Message, tuple[FunctionCall, ...]]:
-    """Return the reply's message and its calls, with our ids.
+    """Return the reply's message and its calls, with new ids for the calls.
 
-    Calls that cannot or need not run are already settled.
+    Calls that cannot or need not run already have an error or a result.
     """
     message = reply.message
     parts: list[Any] = []
@@ -478,7 +478,10 @@ class _Screen:
         self.runs: dict[str, int] = {}  # by name, of functions with a budget
 
     def of(self, call: FunctionCall, id: str) -> tuple[FunctionCall, FunctionCall]:
-        """Return two copies of the call with our id: one for the message, one for the round, which may be settled."""
+        """Return two copies of the call with this id: one for the message and one for the round.
+
+        The copy for the round may already be settled.
+        """
         function = self.prompt.by_name.get(call.name)
         if function is None:
             call = call.changed(id=id)

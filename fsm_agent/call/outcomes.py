@@ -408,7 +408,7 @@ Examples:
 
 
 class FunctionsRequested(Value, frozen=True):
-    """A reply that requests functions: its message with our ids, and its calls, some of which may be settled."""
+    """A reply that requests functions: its message and its calls, with new ids.  Some calls may already be settled."""
 
     message: Message
     calls: tuple[FunctionCall, ...]

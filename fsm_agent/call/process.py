@@ -286,7 +286,7 @@ class Process(ABC):
         journal: The journal to which each `advance` adds an entry; None for an inner process.
         waits_inside: The runs that functions were waiting for when the last driver left, by the keys of the functions'
             effects.
-        traced: What a probe remembers between two drives of the process.
+        traced: The data that a probe keeps between two drives of the process.
 
     Examples:
         >>> process: Process = Agent(Script("Hi.")).prepare("Hello")

@@ -480,7 +480,7 @@ def read_fields(fields: Sequence[Field], form: Mapping[str, str], *, may_be_empt
 
 
 def _as_typed(text: str) -> str:
-    """Return text with the line endings that it had on the page, because browsers send a form's text with others."""
+    """Return text with the line endings that it had on the page, because browsers change them when they send a form."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

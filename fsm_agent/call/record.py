@@ -202,7 +202,7 @@ UNHEARD = "was begun, and its outcome is unknown"  # said of a function that mus
 
 
 class OnceRun(Value, frozen=True):
-    """How far along a pending function call is that must not run twice."""
+    """The progress of a pending call to a function that must not run twice."""
 
     attempt: int = 1  # from 1; more after `RunAgain`
     phase: Literal["started", "doubtful", "cleared"] = "started"  # "cleared" if it may be started again
@@ -421,11 +421,11 @@ class CallRecord(Value, frozen=True, kw_only=True):
 class ProcessRecord(Written):
     """The record for an inner process other than an agent call, such as a flow's run.
 
-    When it has been read from JSON, it holds only an outline until its process is made.
+    If the record was read from JSON, this object holds only an outline until the process is made.
 
     Args:
-        record: The process's own record, or the outline.  Attributes that this object lacks are looked up in it.
-        write: Returns the record as JSON.  Pass None with a ``document``.
+        record: The process's own record, or the outline.  It is searched for attributes that this object lacks.
+        write: A function that returns the record as JSON, or None with a ``document``.
         document: The record as JSON.
     """
 

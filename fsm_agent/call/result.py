@@ -33,10 +33,10 @@ _ByReply: TypeAlias = Iterator[tuple[str, Iterator[FunctionCall]]]
 
 
 class RoundReport(Value, frozen=True, kw_only=True):
-    """Reports on one round of a call: from the request for a reply to the results of the functions it requests.
+    """A report on one round of a call, from the request for a reply to the results of the requested functions.
 
     If the call was answered, its last round ends with the answer.  After a handoff, the other agent's rounds follow.
-    Times do not include a wait that is still going on.
+    Times do not include a wait that has not ended.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")
@@ -297,7 +297,7 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def function_calls(self) -> tuple[FunctionCall, ...]:
-        """The settled function calls, in the order in which the model requested them."""
+        """The function calls that have a result or an error, in the order in which the model requested them."""
         return tuple(self.record.function_calls)
 
     @property

@@ -1,6 +1,6 @@
 """Prices of tokens, set in the program or read from `genai-prices`, and budgets in tokens and dollars.
 
-Says when a budget is exceeded, and what is left of it for inner calls.
+This module also determines when a budget is exceeded, and how much of it is left for inner calls.
 """
 
 from __future__ import annotations
