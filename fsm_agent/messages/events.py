@@ -1,7 +1,7 @@
 """Events: what observers of an agent call see.
 
-They are meant for people and programs; the machine itself never reads them.  New kinds will be added, so ignore unknown
-types.
+They are meant for people and programs; the state machine itself never reads them.  New kinds will be added, so ignore
+unknown types.
 """
 
 from __future__ import annotations
@@ -239,10 +239,10 @@ class Stepped(Value, frozen=True):
 
 
 class HistoryChanged(Value, frozen=True):
-    """The call's messages have changed: its dialog, followed by the refused answers that are still shown.
+    """The call's dialog has changed, or the refused answers that requests still show after it.
 
-    The event comes before the `Stepped` for the step that changes them.  The positions are half-open ranges.  Messages
-    are removed from the end and added at the end.
+    The event comes before the `Stepped` for the step that makes the change.  The positions are half-open ranges in the
+    dialog and the answers together.  Messages are removed from the end and added at the end.
 
     Examples:
         >>> events = Agent(Script("Hi.")).stream("Hello")

@@ -1,4 +1,4 @@
-"""Messages from users, models and functions, and their parts; payloads, the tasks made of such parts."""
+"""Messages from users, models and functions, their parts, and payloads, which are tasks made of such parts."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ class Reasoning(Tagged, frozen=True, kw_only=True, tag="reasoning"):
 
 
 class Opaque(Tagged, frozen=True, kw_only=True, tag="opaque"):
-    """A part that only one wire understands.  It is sent back unchanged over that wire, and over no other.
+    """A part that only one wire (a provider's message format) can express.  It is sent back only over that wire.
 
     Examples:
         >>> Opaque(wire="openai-chat", data={"kind": "special"}).wire
@@ -309,7 +309,7 @@ class Opaque(Tagged, frozen=True, kw_only=True, tag="opaque"):
 
 
 class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
-    """A model's request to call a function and, once settled, its outcome.
+    """A model's request to call a function and, once there is one, the outcome.
 
     In a message, it is only the request, whereas in `CallRecord.round` and `CallResult.function_calls` it may have an
     outcome.

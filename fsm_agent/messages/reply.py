@@ -168,7 +168,7 @@ class Settings(Value, frozen=True, kw_only=True):
         check_hosted_tools(self.hosted_tools)
 
     def override(self, changes: Mapping[str, Any]) -> Settings:
-        """Return these settings with ``changes``.
+        """Return these settings with the given changes.
 
         Raises:
             UsageError: If there is no such setting.
