@@ -21,7 +21,7 @@ class Registry(Mapping[str, T], Generic[T]):
         kind: The word that messages use for an entry.
         error: The class of the errors that the registry raises.
         entries: The initial entries.
-        replaces: Returns whether a new entry may replace the current one with the same name.
+        replaces: A function that returns whether a new entry may replace the current one with the same name.
         remedy: Tells users, in messages, how to resolve a name conflict.
     """
 

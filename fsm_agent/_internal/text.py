@@ -1,4 +1,4 @@
-"""Text for people: plain words, durations and similar words; also ``${VAR}`` references in a configuration."""
+"""Text for people, suggestions for misspelled words, and ``${VAR}`` references in a configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Budgets, and the views of an agent call, which say what each of its requests shows of the dialog within its budget.
+"""Budgets, and an agent call's views, which determine what each request shows of the dialog within its budget.
 
 A budget says how many tokens a request may have, and which passes shorten it if it has more.  A view is made for one
 request and then discarded, while the dialog itself stays whole.  Views depend only on the record, so a restored call
@@ -446,7 +446,7 @@ class View:
         return next((one.role for one in passes if isinstance(one, Summarize)), "user")
 
     def _without_summary(self, one: Summarize, record: CallRecord, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return the messages to show while no new summary is due.  After a failed summary, they have fewer rounds."""
+        """Return the messages to show while no new summary is due.  If one failed, they contain fewer rounds."""
         has_failed = record.summary is not None and record.summary.failed_at >= 0
         return one(messages, record) if has_failed else messages
 

@@ -58,7 +58,7 @@ _LINE = 200  # characters of the result in a line of `compress`
 
 
 class Memo:
-    """Remembers what passes have made of each message in one call, so that it is made only once.
+    """Remembers what passes have made of each message in one call, so that no pass repeats its work.
 
     Attributes:
         masked: How many results `mask` has replaced.
@@ -223,7 +223,7 @@ def _newest_rounds(messages: Sequence[Message], most: int) -> int:
 
 
 def dropped(count: int, most: int) -> int:
-    """Return how many of ``count`` rounds a window of ``most`` rounds leaves out, a multiple of half the window."""
+    """Return how many of ``count`` rounds a window of ``most`` leaves out, which is a multiple of half the window."""
     step = max(1, most // 2)
     return 0 if count <= most else -(-(count - most) // step) * step
 

@@ -1,4 +1,4 @@
-"""Parses and validates the arguments of a call, and says what is wrong with them in words for the model."""
+"""Parses and validates the arguments to a function, and explains to the model what is wrong with them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _shorten_value(value: Any) -> str:
 
 
 class Validator(Protocol):
-    """Parses the JSON arguments of a call.  For a signature, it is pydantic's validator."""
+    """Parses the JSON arguments to a function.  If the function has a signature, this is pydantic's validator."""
 
     def validate_json(self, arguments: str | bytes, /) -> Any:
         """Return the arguments in a JSON document."""
@@ -106,7 +106,7 @@ def validate_arguments(validator: Validator, arguments: str) -> tuple[str, dict[
 
 
 def _meant(validator: Validator, arguments: str, error: ValueError) -> str | None:
-    """Return the arguments without the nulls that a validation error names, and with its strings of JSON parsed.
+    """Return the arguments after removing the nulls and parsing the JSON strings that a validation error names.
 
     Null is left out only for a field: a null among the values of a ``dict[str, int]`` stays, and is invalid.  Return
     None if nothing changes.
@@ -158,7 +158,7 @@ def _is_null(item: ErrorDetails) -> bool:
 
 
 def _place(document: Any, path: Sequence[str | int], given: Any) -> tuple[Any, Any] | None:
-    """Return the object or list at a path that holds a value, and its key there.  Some steps name members of unions."""
+    """Return the object or list at a path that holds a value, and its key there.  Some steps name union members."""
     for step in path:
         is_there = step in document if isinstance(document, dict) else isinstance(document, list) and step != str(step)
         if is_there and document[step] == given:

@@ -177,7 +177,7 @@ _BY_HAND = FunctionCall(name="", arguments_json="{}")
 
 
 def _unheard(_: Any) -> None:
-    """Discard an event from a function that was called by hand."""
+    """Discard an event from a function that was not called by an agent."""
 
 
 def _never() -> bool:
@@ -192,7 +192,7 @@ class CallScope(Protocol):
 
 
 class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
-    """The argument of a function whose first parameter is annotated ``Context`` or ``Context[MyDeps]``.
+    """The first argument to a function whose first parameter is annotated ``Context`` or ``Context[MyDeps]``.
 
     The schema leaves this parameter out, so the model neither sees it nor fills it in.  For a test, make a context from
     ``deps`` alone.
@@ -208,7 +208,7 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
         is_cancelled: Returns whether the agent call is being stopped, which a long-running function should check now
             and then.
         release: Removes the results in the given rounds, counted from 1, from all later requests to the model.
-        around: The call in which `call` makes inner calls, or None if the context was made by hand.
+        around: The call inside which `call` makes other calls, or None if the context was made by hand.
 
     Examples:
         >>> @function
@@ -258,8 +258,8 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
 
         If the outer call is in a store, the inner call is stored too, under the function call's name and a number.
         When the function runs again after a crash, the inner call continues or returns its result.  If the function
-        makes a different call this time, a new run begins.  If a crash leaves open whether an inner ``once`` function
-        ran, the outer run asks the question.
+        makes a different call this time, a new run begins.  If it is unclear after a crash whether an inner ``once``
+        function ran, the outer run asks a person.
 
         The outer call's ``usage_by_agent`` lists the inner call's tokens under the function's key, such as ``run:1.0``,
         even if the inner call fails, but not if the outer call is cancelled before the inner call ends.

@@ -271,8 +271,8 @@ class Function(Policy, Generic[P, R, Deps]):
     def normalize(self, arguments_json: str) -> str:
         """Return the arguments as JSON in the form in which the function takes them.
 
-        Some models write a list as text, or null for an argument that they leave out.  Whatever decides about a call
-        has to see what the function gets.
+        Some models write a list as text, or null for an argument that they leave out.  Code that decides about a call
+        must see the arguments that the function will get.
 
         Raises:
             ParseError: If the arguments are invalid.  The text tells the model why.
@@ -406,8 +406,8 @@ class Decorator(Protocol):
     """A decorator that makes a `Function` from a Python function and keeps its signature.
 
     A function with a ``Context[Shop]`` needs the deps ``Shop``, and a function without a context needs none.  The
-    signature stays open if the first parameter takes anything, because it would take a `Context` too.  Under mypy, it
-    also stays open for a function with a `Context` whose signature contains ``Any``.
+    signature stays unchecked if the first parameter takes anything, because it would take a `Context` too.  Under mypy,
+    the same holds for a function with a `Context` whose signature contains ``Any``.
     """
 
     @overload

@@ -1,4 +1,4 @@
-"""Functions that stand behind a provider's own tools when these need something from the caller.
+"""Functions that a provider's own tools rely on when they need something from the caller.
 
 A computer's actions are calls to the function `COMPUTER`, which are answered from outside unless the agent has a
 function with that name.  If an MCP server needs approval, each call to it is preceded by a call to a function named

@@ -136,7 +136,7 @@ def is_plain(value: Any) -> bool:
 
 
 def _takes(value: Any, count: int) -> bool:
-    """Return whether a callable takes this many positional arguments.  One without a signature might, so it counts."""
+    """Return whether a callable takes this many positional arguments.  One without a signature is assumed to do so."""
     try:
         signature = inspect.signature(value, follow_wrapped=False)  # a decorator may give more arguments
     except ValueError:  # written in C

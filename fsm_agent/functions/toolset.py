@@ -72,7 +72,7 @@ def functions_of(items: Functions, chosen: Callable[[Toolset[Any]], Iterable[Fun
 
     Args:
         items: The list.
-        chosen: Returns a toolset's functions.
+        chosen: A function that returns a toolset's functions.
 
     Raises:
         UsageError: If an item is of another kind, or if it is a toolset whose functions depend on the agent call.
@@ -105,7 +105,7 @@ def _owner(item: object) -> str:
 
 
 def sources(items: Any) -> tuple[Any, ...]:
-    """Return the items of the argument ``functions``, with agents turned into functions."""
+    """Return the items in the argument ``functions``, with agents turned into functions."""
     if hasattr(items, "as_function") or _has_functions(items):
         items = (items,)
     if callable(items):
@@ -128,7 +128,7 @@ def _as_function(agent: Any) -> Function:
 
 
 def is_asked_per_call(item: object) -> bool:
-    """Return whether an item of the argument ``functions`` is read again for each call, as an MCP server is."""
+    """Return whether an item in the argument ``functions`` is read again for each call, as an MCP server is."""
     return hasattr(type(item), "functions") and not isinstance(item, Toolset)
 
 
