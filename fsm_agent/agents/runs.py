@@ -35,6 +35,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import LATER, GivenDeps
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.environment import Client
+from fsm_agent.store.checks import not_own
 from fsm_agent.store.claiming import Claimed, ProcessFactory, aclaim
 from fsm_agent.store.errors import RunBusy
 from fsm_agent.store.runs import Runs, opened
@@ -90,10 +91,13 @@ class BoundRuns:
 
     def _get(self, run_id: str, options: Mapping[str, Any]) -> RunHandle[Any]:
         definition = self._to_read(options)
-        run = self.all.store.get(run_id)
-        if run.agent != definition.agent:
-            raise UsageError(f"the run {run_id!r}: expected one of {definition.agent!r}, got one of {run.agent!r}")
+        self._check_own(run_id, definition)
         return RunHandle(self._runnable, run_id, definition)
+
+    def _check_own(self, run_id: str, definition: ProcessFactory) -> None:
+        """Refuse a run of another agent, before anything is posted to it."""
+        if (agent := self.all.store.get(run_id).agent) != definition.agent:
+            raise not_own(run_id, definition.agent, agent)
 
     def _to_read(self, options: Mapping[str, Any]) -> ProcessFactory:
         """Return the definition for rebuilding processes from the store just to read them, which needs no deps."""
@@ -108,6 +112,7 @@ class BoundRuns:
         return partial(self._reclaim, run_id, answers, by, definition, signal_id)
 
     def _reclaim(self, run_id: str, answers: Any, by: str, definition: ProcessFactory, signal_id: str) -> Claimed:
+        self._check_own(run_id, definition)
         if definition.check is not None:
             header = header_of(self.all.store.load(run_id, after=None).header)
             definition.check(definition.process_of(header, None))

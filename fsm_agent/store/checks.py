@@ -274,6 +274,14 @@ def run_of_another(run: str, agent: str) -> RunExists:
     )
 
 
+def not_own(run: str, agent: str, other: str) -> UsageError:
+    """Return the error for a run that is read or driven by an agent other than its own."""
+    return UsageError(
+        f"the run {run!r}: expected one of {agent!r}, got one of {other!r}; use the runs of {other!r}, or, if the agent"
+        f" has a new name, give it the name {other!r} again"
+    )
+
+
 _WITHOUT_ARTICLE = ("data", "extra", "limits")
 
 

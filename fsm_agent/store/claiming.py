@@ -492,6 +492,8 @@ def replay_run(journals: Journals, loaded: Loaded, factory: ProcessFactory) -> A
     """Return the process of a run, with a journal that can be continued."""
     journals.check_key(loaded)
     header = header_of(loaded.header)
+    if header.agent != factory.agent:
+        raise checks.not_own(loaded.run.id, factory.agent, header.agent)
     saved, n = journals.read_snapshot(loaded), 0 if loaded.snapshot is None else loaded.snapshot[0]
     document = None if saved is None else saved.document
     earlier = messages_before(journals, header) if header.follows else ()

@@ -84,7 +84,8 @@ class RunBusy(StoreError):
     def __str__(self) -> str:
         until = _moment(self.until_s)
         posted = "; the answers were posted and will reach it, so do not give them again" if self.is_answered else ""
-        busy = f"the run {self.run!r} is driven by {self.holder!r}; its lease lasts until {until} and may be renewed"
+        busy = f"the run {self.run!r} is driven by {self.holder!r}; its lease lasts until {until} and may be renewed;"
+        busy += f" call runs.get({self.run!r}).result() to wait for it"
         return busy + posted
 
 

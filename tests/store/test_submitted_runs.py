@@ -471,3 +471,24 @@ def test_another_os_process_drives_and_this_one_waits_and_follows(kind: str, tmp
         finally:
             worker.kill()
             worker.communicate()
+
+
+@pytest.mark.parametrize("verb", ["resume", "get", "at", "fork", "replay"])
+def test_a_run_of_another_agent_is_refused_by_name_and_stays_as_it_is(store: Store, verb: str) -> None:
+    """Even an answer to its question is not posted."""
+
+    @function(needs_approval=True)
+    def wipe() -> str:
+        """Wipe."""
+        return "wiped"
+
+    ours = Agent(Script(function_call("wipe")), functions=[wipe], name="ours", store=store)
+    theirs = Agent(Script(), functions=[wipe], name="theirs", store=store)
+    with pytest.raises(CallSuspended):
+        ours.call("Wipe.", run_id="r")
+    before = store.load("r", after=0)
+    arguments = [{"ask:1.0": Approved()}] if verb == "resume" else []
+    with pytest.raises(UsageError, match="'r'") as caught:
+        getattr(theirs.runs, verb)("r", *arguments)
+    assert "'ours'" in str(caught.value)
+    assert store.load("r", after=0) == before
