@@ -184,11 +184,23 @@ def test_a_failure_is_typed(way: str, code: str, kind: type[ProviderError], is_r
     assert caught.value.retryable is is_retryable
 
 
+def test_it_is_named_for_its_model_and_takes_no_images() -> None:
+    for model, name in (("m", "fake:m"), ("", "fake")):
+        client = running("pass", model=model)
+        assert (client.name, client.takes_images) == (name, False)
+
+
+@pytest.mark.parametrize(
+    ("status", "named", "code"), [(3, "exit status 3: no luck", "exit 3"), (1, "exit status 1", "exit 1")]
+)
+def test_an_exit_status_is_named(status: int, named: str, code: str) -> None:
+    with pytest.raises(Overloaded, match=named) as caught:
+        ask(running(f"sys.stderr.write('no luck'); sys.exit({status})"), "complete")
+    assert caught.value.code == code
+
+
 @pytest.mark.system
-def test_an_exit_status_and_a_signal_are_named() -> None:
-    with pytest.raises(Overloaded, match="exit status 3: no luck") as caught:
-        ask(running("sys.stderr.write('no luck'); sys.exit(3)"), "complete")
-    assert caught.value.code == "exit 3"
+def test_a_signal_is_named() -> None:
     with pytest.raises(Overloaded, match="SIGTERM"):
         ask(running("os.kill(os.getpid(), 15)"), "complete")
 

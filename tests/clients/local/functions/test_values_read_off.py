@@ -106,8 +106,9 @@ class TestQuestion:
 
 class TestFields:
     def test_references_and_unions_are_resolved(self):
+        tree = {"properties": {"kids": {"type": "array", "items": {"$ref": "#/$defs/Tree"}}}}
         parameters = {
-            "$defs": {"U": {"enum": ["a", "b"], "type": "string"}, "Loop": {"$ref": "#/$defs/Loop"}},
+            "$defs": {"U": {"enum": ["a", "b"], "type": "string"}, "Loop": {"$ref": "#/$defs/Loop"}, "Tree": tree},
             "properties": {
                 "u": {"$ref": "#/$defs/U"},
                 "n": {"anyOf": [{"type": "null"}, {"type": "integer"}]},
@@ -115,12 +116,14 @@ class TestFields:
                 "c": {"const": 3},
                 "loop": {"$ref": "#/$defs/Loop"},
                 "lost": {"$ref": "#/nowhere"},
+                "tree": {"$ref": "#/$defs/Tree"},
             },
         }
         fields = {field.name: field for field in reading.fields_of(Function(name="f", parameters=parameters))}
         assert fields["u"].enum == ["a", "b"]
         assert [fields[name].kind for name in ("n", "s", "loop", "lost")] == ["integer", "string", "string", "string"]
         assert fields["c"].enum == [3]
+        assert (fields["tree"].kind, fields["tree"].schema["properties"]["kids"]["items"]["type"]) == ("object",) * 2
 
 
 def travel(origin: str, destination: str, seats: int = 1, mode: Literal["bus", "train"] = "bus") -> None:
