@@ -21,6 +21,7 @@ from support.drivers import Driver, Wait, anyhow, by_arun, ended_before, rest, s
 from fsm_agent import Agent, MemoryStore
 from fsm_agent.call import AgentCall, CallSuspended, Denied, Limits, Reason, Returned, restore, snapshot
 from fsm_agent.errors import Retry
+from fsm_agent.flows import Flow, end, execute
 from fsm_agent.functions import Context, Default, Function, Retries
 from fsm_agent.messages import (
     Document,
@@ -707,3 +708,19 @@ class TestCallsInside:
         assert (result.output, result.function_calls[0].result) == ("Done.", "['x', 'Paid.']")
         assert paid == ["20 euros"]
         assert {run.id: run.is_ended for run in store.list()} == {"r": True, "r/1.0/1": True, "r/1.0/2": True}
+
+    def test_a_flow_lends_it_no_approver(self, is_async: bool):
+        look = Function.of(lambda: "seen", name="look")
+        asks = [function_call("look"), "Found."]
+
+        @execute
+        def work(data: str, context: Context[Any]) -> str:
+            return str(context.call(Agent(Script(*asks), functions=[look]), data).output)
+
+        @execute
+        async def awork(data: str, context: Context[Any]) -> str:
+            return str((await context.acall(Agent(Script(*asks), functions=[look]), data)).output)
+
+        state = awork if is_async else work
+        flow = Flow("f", str, start=state, rows=[state.done(end("over"), do=lambda data, text: text)])
+        assert (asyncio.run(flow.acall("?")) if is_async else flow.call("?")).output == "Found."
