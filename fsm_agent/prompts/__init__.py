@@ -1,4 +1,4 @@
-"""Prompts, templates, parsers, dialogs and prompt files, and how a model is shown values and types.
+"""Prompts, templates, parsers, dialogs and prompt files, and the text that shows values and types to a model.
 
 Apart from reading template files, everything here is pure.  Nothing here depends on a provider or on call state.
 """

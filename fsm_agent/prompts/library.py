@@ -1,9 +1,9 @@
 """Prompts by name: registered in code, or read from files.
 
-A prompt's name is ``root/name``: letters, digits, ``_`` and ``-`` between slashes.  Registered prompts are tried first,
-then the file ``<directory>/<root>/<name>`` with the suffix ``.jinja``, ``.md`` or ``.txt``.  Files next to it, such as
-``<name>.exception.jinja`` and ``<name>.interrupt.jinja``, contain the templates for the prompt's handlers.  Front
-matter, which is TOML between two ``+++`` lines, sets the prompt's other fields.  A name can never lead out of the
+A prompt's name is ``root/name``, where each part consists of letters, digits, ``_`` and ``-``.  Registered prompts are
+tried first, then the file ``<directory>/<root>/<name>`` with the suffix ``.jinja``, ``.md`` or ``.txt``.  Files next to
+it, such as ``<name>.exception.jinja`` and ``<name>.interrupt.jinja``, contain the templates for the prompt's handlers.
+Front matter, which is TOML between two ``+++`` lines, sets the prompt's other fields.  A name can never lead out of the
 directory.
 """
 

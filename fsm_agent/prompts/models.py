@@ -130,7 +130,7 @@ class TypeMarked(pydantic.BaseModel):
 class _Intent:
     """The names that `intent` adds to an enumeration.
 
-    They are in a class of their own because Pyright needs that for the types of its variables.
+    They have a class of their own because Pyright needs one to know the variables' types.
     """
 
     if TYPE_CHECKING:

@@ -415,7 +415,7 @@ class _Search:
         self.others: list[tuple[str, ValidationError, str]] = []  # JSON of another type, and how it was found
 
     def found(self, problem: ValidationError) -> Parsed[Any]:
-        """Return the value that is found after reading the whole answer has failed with this problem."""
+        """Search the answer for a value after reading the whole answer has failed with this problem."""
         text, is_cut = self.source.text, self.source.is_cut
         self._note(text, problem, "")
         if self.problem is not None and begins_with_opener(text):  # it is the whole answer

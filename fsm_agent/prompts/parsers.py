@@ -67,9 +67,9 @@ class ParsingStrategy(Parser[T_co]):
 
     Attributes:
         name: The name in error messages, which says what the strategy looks for.
-        find: Returns the pieces of text that may be the answer, with the most likely first.
-        find_broken: Returns the pieces that may be the answer once they are repaired, if these differ from those of
-            ``find``.
+        find: A function that returns the pieces of text that may be the answer, with the most likely first.
+        find_broken: A function that returns the pieces that may be the answer once they are repaired, if these pieces
+            differ from those of ``find``.
         is_json: Whether candidates are JSON, so that the value is their data.  Otherwise, the value is the text.
         opening: A regular expression for the text before the JSON, so that a reply can be read as it arrives.  Without
             one, the answer is known only when the reply is complete.

@@ -412,7 +412,7 @@ class _Gathering:
                 self.add(self.parts[name], path, part.line, [*trail, str(path)])
 
     def _there(self, reference: _Reference, file: Path, line: int) -> list[str]:
-        """Return those of the templates named by a reference that exist."""
+        """Return the existing templates among those that a reference names."""
         if not reference.names:
             raise problem(file, "expected the name of a template in quotes, got one that is computed", line)
         for name in reference.names:

@@ -1,4 +1,4 @@
-"""How a model is shown types: as a schema, as an example value, or as a guide with both."""
+"""Shows types to a model: as a schema, as an example value, or as a guide with both."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Handles unions whose members cannot be told apart by their JSON alone.
 
-They are shown with tags, and are never read by guessing.
+Such unions are shown with tags, and are never read by guessing.
 
 pydantic takes the first member that fits a document, which may be the wrong one.  For example, a refusal without its
 reason is read as an approval, and every document fits a member without fields.  Therefore these rules apply to objects

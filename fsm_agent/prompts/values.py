@@ -1,4 +1,4 @@
-"""How a model is shown values, as text and images: with their class's template, or with a line for each field.
+"""Shows values to a model as text and images: with their class's template, or with a line for each field.
 
 A class declares its template in ``__prompt_template__``, or in a file that ``__prompt_file__`` names.
 ``__prompt_for__`` maps the names and types of targets to templates.  The template for a target object may also use ``{{
