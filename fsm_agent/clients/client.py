@@ -54,7 +54,8 @@ def register_client(name: str, make: MakeClient, *, overwrite: bool = False) -> 
 
     Args:
         name: The part before the colon: lower-case letters, digits, ``-``, ``_`` and ``.``.
-        make: Called with the text after the colon and with the options from a configuration's ``client`` table.
+        make: A function that is called with the text after the colon and with the options from a configuration's
+            ``client`` table.
         overwrite: Whether to replace a client with this name.
 
     Raises:

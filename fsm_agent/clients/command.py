@@ -433,7 +433,7 @@ def _text(message: Message) -> str:
 
 
 def _sayable(text: str) -> str:
-    """Return the text with "?" for characters that no argument can hold here, such as lone surrogates."""
+    """Return the text with "?" in place of characters that arguments cannot hold here, such as lone surrogates."""
     return os.fsdecode(text.encode(sys.getfilesystemencoding(), "replace"))
 
 

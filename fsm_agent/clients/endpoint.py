@@ -76,7 +76,7 @@ class Endpoint(Value, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def echoable(self) -> frozenset[str]:
-        """The secrets that are long enough to be told from a word in a name."""
+        """The secrets that are long enough to be distinguished from a word in a name."""
         return frozenset([s for s in self.secrets if len(s) >= MIN_ANYWHERE_CHARS and s not in self.model])
 
     @cached_property

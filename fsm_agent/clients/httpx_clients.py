@@ -105,7 +105,7 @@ class LoopClient:
         return response
 
     def _bounds_reads(self, exchange: HttpExchange) -> bool:
-        """Return whether aiohttp's read timeout suffices: nothing is streamed, and the upload is in one piece."""
+        """Return whether aiohttp's read timeout suffices because nothing is streamed and the upload is in one piece."""
         is_short = not exchange.is_stream and len(exchange.content) <= PIECE_BYTES
         return is_short and self._connections is not None
 

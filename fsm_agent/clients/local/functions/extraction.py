@@ -1,7 +1,7 @@
 """Typed answers from a small model: each field of a flat object is copied from the task's text.
 
-If it is given only a schema, a small model makes up values and may never end a string.  Therefore code reads numbers
-and enums from the text, and the model chooses which words to copy.
+Given only a schema, a small model makes up values and may never end a string.  Therefore code reads numbers and enums
+from the text, and the model chooses which words to copy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A function's arguments, from its JSON Schema, with references and unions resolved."""
+"""Reads a function's arguments from its JSON Schema, and resolves references and unions."""
 
 from __future__ import annotations
 

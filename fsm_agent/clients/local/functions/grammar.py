@@ -17,7 +17,7 @@ _MOST_ITEMS = 6
 
 
 class Grammar:
-    """The values that one argument may have, by its resolved schema.
+    """The values that one argument may have according to its resolved schema.
 
     Values that other arguments have used are left out, unless no other values remain.
     """
