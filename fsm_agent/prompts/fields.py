@@ -92,8 +92,8 @@ class PromptField(Value, frozen=True, kw_only=True, eq=False):  # or typing take
         format_with: A function that turns the field's value into text.
         example: A value of the field's type to show in examples.
         image: Whether to show the value as an image.  The value may be any source that `Image.of` accepts.
-        target: The target, which is the intended reader, whose text includes the field.  Text for any other target
-            leaves the field out, unless another `PromptField` names that target.
+        target: The target (the intended reader) whose text includes the field.  Text for any other target leaves the
+            field out, unless another `PromptField` names that target.
 
     Examples:
         >>> class Ticket(PromptModel):

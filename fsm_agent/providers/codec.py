@@ -1,4 +1,4 @@
-"""The base classes for codecs and decoders, model profiles, and how requests are adapted to a model.
+"""The base classes for codecs and decoders, model profiles, and functions that adapt requests to a model.
 
 A codec writes requests, and makes a decoder for each response.  It calls `check_settings`, `taken_settings` and
 `offered_functions` to adapt a request to the model, and `merged_body` to add fields that the wire format does not
@@ -290,7 +290,7 @@ class Codec(ABC):
         return self.decoder(headers).read(body)
 
     def request_form(self, request: Request, profile: Profile) -> RequestForm:
-        """Return the request as `encode` writes it, with how it asks for the output."""
+        """Return the request in the form that `encode` writes, including the output mode."""
         return choose_form(request, profile)
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
@@ -323,7 +323,8 @@ def choose_form(
     Args:
         request: The request.
         profile: The model's capabilities.
-        takes: Returns whether the wire format can express an output's schema; by default, it can express every schema.
+        takes: A function that returns whether the wire format can express an output's schema; by default, it can
+            express every schema.
         can_force: Whether the request can force a function call.
     """
     output = request.output

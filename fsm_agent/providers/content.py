@@ -1,4 +1,4 @@
-"""What the codecs share: attachments, citations, hosted tools, call ids, counts and log probabilities."""
+"""Code that the codecs share, for attachments, citations, hosted tools, call ids, counts and log probabilities."""
 
 from __future__ import annotations
 

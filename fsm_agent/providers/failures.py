@@ -44,7 +44,7 @@ _AGAIN_IN = re.compile(
 
 
 class Meaning(NamedTuple):
-    """What an error code means, and the status that goes with it."""
+    """The meaning of an error code, and the status that goes with it."""
 
     status: int
     error: type[ProviderError] | None = None  # None if the rest of the error decides
@@ -315,7 +315,7 @@ def _shorten_message(text: str) -> str:
 def picture_alone(headers: Mapping[str, str]) -> BadReply:
     """Return the error for a reply that is an image without text.
 
-    It is not retried, which would cost another image.
+    It is not retried, because that would cost another image.
     """
     problem = "expected text, got only an image; use a model that answers with text"
     return BadReply(problem, request_id=request_id(headers), retryable=False)

@@ -64,7 +64,7 @@ class StreamedArguments:
         self.value: Any = {}
 
     def put(self, piece: Mapping[str, Any]) -> bool:
-        """Put a piece where its path says.  Return False if the path does not exist."""
+        """Put a piece at the position that its path names.  Return False if the path does not exist."""
         steps = _steps(piece.get("jsonPath"))
         container, last = self.value, steps[-1] if steps else None
         for step, next_step in pairwise(steps):

@@ -206,7 +206,7 @@ class ArrivingItem:
 
 
 def whole_text(piece: DeltaTarget, data: Mapping[str, Any]) -> str:
-    """Return the text in all parts that a whole item has of this kind."""
+    """Return the text in all parts of this kind in a whole item."""
     if not piece.part:
         return as_text(data.get(piece.field))
     parts = [entry.get(piece.key) for entry in entries(data.get(piece.field)) if entry.get("type") == piece.part]

@@ -67,7 +67,7 @@ def _prompt(function: Function) -> str:
 
 
 def hints(question: Question, function: Function) -> float:
-    """Return a function's score, based on words shared with the question, needed numbers, and enum values."""
+    """Return a function's score, based on words shared with the question, required numbers, and enum values."""
     fields = fields_of(function)
     shared = len(question.stems & _words(function, fields))
     required = [field for field in fields if field.is_required]
