@@ -242,8 +242,10 @@ class RunFollower:
         Raises:
             RunUnknown: If no run has this name.
             NotAsked: If the run has ended.
+            UsageError: If the run belongs to another agent.
         """
-        await asyncio.to_thread(partial(self.runs.cancel, run, reason, by=by))
+        own = await self.runnable.runs.aget(run)
+        await asyncio.to_thread(partial(own.cancel, reason, by=by))
         self._start(run)
 
     async def follow(self, run: str, *, after: int = 0, to_end: bool = False) -> AsyncGenerator[Item]:

@@ -189,6 +189,19 @@ def test_a_run_begun_with_a_prompt_is_driven_and_followed_with_it_and_others_wit
     asyncio.run(main())
 
 
+def test_a_run_of_another_agent_is_neither_answered_nor_cancelled(store: Any) -> None:
+    Agent(Script(), name="other", store=store).runs.submit("Hello", run_id="r")
+
+    async def main() -> None:
+        async with RunFollower(Agent(Script(), name="desk", store=store)) as live:
+            for refused in (live.cancel("r"), live.answer("r", {"": Approved()})):
+                with pytest.raises(UsageError, match="'r'"):
+                    await refused
+
+    asyncio.run(main())
+    assert store.load("r", after=0).signals == ()
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_a_listener_hears_what_a_stream_has_and_one_that_comes_later_the_journal(task: str, each_store: Any) -> None:
     async def main() -> None:
