@@ -93,9 +93,9 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
     With ``output=Person``, it is an ``Agent[Any, Person]``.  ``Agent[Shop, str](…)`` accepts only functions and
     approvers that take ``Context[Shop]``.
 
-    ``call``, ``acall``, ``stream`` and ``astream`` run the same machine with different drivers.  An agent holds no
-    state of its calls, so many threads and tasks can use it at once.  ``call("…", after=result)`` continues a dialog,
-    and `conversation` keeps a dialog in the store.  Agents are immutable: ``agent.changed(model=Script(…))`` returns a
+    ``call``, ``acall``, ``stream`` and ``astream`` run the same machine with different drivers.  An agent keeps no
+    state between calls, so many threads and tasks can use it at once.  ``call("…", after=result)`` continues a dialog,
+    and `conversation` keeps one in the store.  Agents are immutable: ``agent.changed(model=Script(…))`` returns a
     variant, for example for a test, and ``call("…", model="provider:model")`` uses another model for one call.
 
     Args:
@@ -415,7 +415,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
     def _call_parts(
         self, prompt: Prompt, args: Mapping[str, Any] | None, deps: Any, keep: Sequence[AnyPass] | None = None
     ) -> dict[str, Any]:
-        """Return those arguments of a call that come from the agent and are not saved in records."""
+        """Return the call arguments that come from the agent and are not saved in records."""
         check_needs(deps, prompt.offers)
         require("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None")
         keep = self._keep if keep is None else keep

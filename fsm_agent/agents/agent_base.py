@@ -170,7 +170,7 @@ _RIGHTS: Rules = (
 def _take_program(cls: type[AgentBase[Any]]) -> None:
     """Turn a class's own ``call`` method into its ``answer``, because every agent already has a `call` method.
 
-    Users of other libraries override `call`.  Type checkers refuse the override if it returns a different type.
+    Users of other libraries expect to override `call`.  Type checkers reject an override with a different return type.
     """
     own = inspect.getattr_static(cls, "call")
     if own is inspect.getattr_static(Agent, "call"):
@@ -180,7 +180,7 @@ def _take_program(cls: type[AgentBase[Any]]) -> None:
     cls.answer = own  # type: ignore[attr-defined]
     if "call" in vars(cls):
         del cls.call
-    else:  # a base that is not an agent has the method
+    else:  # the method comes from a base class that is not an agent
         cls.call = Agent.call  # type: ignore[method-assign]
 
 
@@ -254,7 +254,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
     description: ClassVar[str] = ""
     capabilities: ClassVar[Sequence[str]] = ()
 
-    if TYPE_CHECKING:  # a class may have other types here than the arguments of an `Agent`
+    if TYPE_CHECKING:  # the attributes of a class may have other types than an `Agent`'s arguments
         model: Any
         prompt: Any
         functions: Any
@@ -330,7 +330,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         return {name: value for name, value in vars(self).items() if name not in _CACHED}
 
     def _check_group(self, name: str, group: Sequence[str]) -> None:
-        """Refuse an agent without a task, and a configuration for unknown sub-agents."""
+        """Refuse an agent that has nothing to do, and a configuration for unknown sub-agents."""
         cls = type(self)
         answer = getattr(self, "answer", None)
         if answer is not None:
@@ -350,14 +350,14 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
                 raise self.config.error(("agent_configs", each), problem)
 
     def _arguments(self, each: str, owner: str, client: Client | None, of_class: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of the sub-agent ``each``.
+        """Return the arguments for the sub-agent ``each``.
 
         If the class has an `answer` method, the class's prompt, output and check do not apply to sub-agents.
         """
         options = dict(of_class)
         answers = hasattr(self, "answer")
         if answers:
-            options.pop("check", None)  # it checks the answer of the whole agent
+            options.pop("check", None)  # it checks the whole agent's answer, not a sub-agent's
         if answers and self.agent_group:
             options.pop("output", None)
             del options["prompt"]
@@ -405,7 +405,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         return super().as_function(name, description or self.description, **policy)
 
     def __call__(self, task: Any, **options: Any) -> Out:
-        """Do the task with these `CallOptions`.  Return only the output."""
+        """Do the task with these `CallOptions`, and return only the output."""
         output: Out = self.call(task, **options).output
         return output
 

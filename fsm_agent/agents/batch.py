@@ -25,8 +25,8 @@ from fsm_agent.validation import require
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-Progress: TypeAlias = bool | Callable[[int, int | None], Any]  # called with the numbers of finished and all tasks
-CONCURRENCY = 8  # tasks that run at a time
+Progress: TypeAlias = bool | Callable[[int, int | None], Any]  # called with (finished, total)
+CONCURRENCY = 8  # how many tasks run at a time
 LEAVE_S = 5.0  # how long an interrupted task may take to release its run
 
 

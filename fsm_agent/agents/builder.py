@@ -44,7 +44,7 @@ class PromptResolver:
         self.is_fixed = prompt.is_fixed and all(isinstance(item, Function) for item in self._functions)
 
     def offered(self, deps: Any) -> tuple[Function, ...]:
-        """Return the functions that a call offers."""
+        """Return the functions that a call offers to its model."""
         if self.is_fixed:
             return self._functions
         return functions_of(self._functions, lambda toolset: toolset.for_call(deps))

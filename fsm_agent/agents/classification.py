@@ -453,7 +453,7 @@ class ClassificationRequest:
     ) -> Generator[Ask, Result, tuple[Scores, list[Result]]]:
         """If several classes share a prefix, divide the prefix's probability among them.
 
-        To divide a large probability, the model is asked again, whereas a small one is divided equally.
+        The model is asked again how to divide a large probability, whereas a small one is divided equally.
         """
         names = ClassNames([*scores.masses])
         masses = dict(scores.masses)
@@ -490,7 +490,7 @@ class ClassificationRequest:
         return Ask(fork.put(prompt(**values)), options)
 
     def _named(self, suffix: str) -> dict[str, Any]:
-        """Return the options for a call, whose run id, if any, gets a suffix."""
+        """Return the options for one of the calls, with a suffix on the run id, if any."""
         run_id = self.options.get("run_id")
         return {**self.options, "run_id": f"{run_id}{suffix}"} if run_id and suffix else dict(self.options)
 

@@ -154,7 +154,7 @@ def _check_field(kind: type[Value], name: str, value: Any) -> Any:
 
 
 class _Keys(BaseModel):
-    """Keys of a configuration.  Unknown keys are errors, and values are not converted."""
+    """The keys of a configuration.  Unknown keys are errors, and values are not converted."""
 
     # Most programs have no configuration, so the models are built when the first one is read.
     # Their errors show no input, which may be a secret.
@@ -384,7 +384,7 @@ def _secrets(values: Any) -> Secrets:
 def _error(file: Path | None, values: Any, problems: Iterable[Problem]) -> ConfigError:
     secrets = _secrets(values)
     found = [f"{_dotted(keys)}{secrets.mask(text)}" for keys, text in islice(problems, MAX_PROBLEMS + 1)]
-    lines = ["  " + problem.removeprefix(": ") for problem in found]  # one without keys is of the whole
+    lines = ["  " + problem.removeprefix(": ") for problem in found]  # one without keys concerns the whole
     if len(lines) > MAX_PROBLEMS:
         lines[-1] = "  … and more"
     where = "" if file is None else f" in {str(file)!r}"
@@ -397,7 +397,7 @@ def _dotted(keys: Keys) -> str:
 
 
 def _problem(item: Any) -> Problem:
-    """Express a problem that pydantic found in our own words."""
+    """Describe a problem that pydantic found, in this package's own words."""
     keys: Keys = item["loc"]
     if item["type"] == "value_error":
         return keys, str(item["ctx"]["error"])
@@ -512,7 +512,7 @@ class SubAgent:
         return self._in_code.get(key) if found is None else str(filled(found[1]))
 
     def _table(self, key: str, kind: type[Value], preset: Mapping[str, Any]) -> Any:
-        """Return a value whose fields come from the class, outer tables and inner tables, of which later ones win."""
+        """Return a value whose fields come from the class, then outer tables, then inner tables; later ones win."""
         in_code = self._in_code.get(key)
         tables = [{} if in_code is None else getattr(AgentConfig.of({key: in_code}), key)]
         tables += [getattr(layer, key) for _, layer in reversed(self._layers)]

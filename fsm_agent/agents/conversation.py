@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from fsm_agent._internal.structs import is_whole
-from fsm_agent.agents import agent as agents  # as a module, because it imports this module
+from fsm_agent.agents import agent as agents  # the whole module, because it imports this one
 from fsm_agent.agents.builder import dialog_before
 from fsm_agent.agents.options import After, Deps, Out
 from fsm_agent.agents.persistence import attach_journal, definition_of
@@ -179,9 +179,9 @@ class Conversation(CallVerbs[Deps, Out]):
         return self._dialog(head), usage
 
     def _end_if_cancelled(self, turn: StoredTurn, options: Mapping[str, Any]) -> StoredTurn:
-        """End a turn that was cancelled while it had no driver, since a cancellation waits for the next driver.
+        """End a turn that was cancelled while nothing drove it, because the cancellation still waits for a driver.
 
-        Only the cancellation is taken, so the prompt of the turn and the functions of its agent are not needed.
+        Only the cancellation is handled, so neither the turn's prompt nor its agent's functions are needed.
         """
         run, deps = turn.row.id, options.get("deps")
         if turn.row.holder is not None or not is_told_to_end(self._runs.store.load(run, after=None)):
@@ -194,14 +194,14 @@ class Conversation(CallVerbs[Deps, Out]):
             process, recorder = self._runs.claims.resume(run, definition)
             drivers.run(process, agent._environment_of(process), agent._listener_to(process), recorder)
         except (RunBusy, JournalError, ReplayError):
-            pass  # it has a driver, or is stuck: the caller looks again
+            pass  # the run has a driver or is stuck, so the caller looks again
         except UsageError:
             if not self._runs.store.get(run).is_ended:  # a stuck run ends even if it cannot be driven here
                 raise
         return turn_of(self._runs.journals, run, self.name)
 
     def _again(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any] | None:
-        """Return the call of the earlier turn with this run id and task, or None if there is no such turn."""
+        """Return the call from the earlier turn with this run id and task, or None if there is no such turn."""
         run = options.get("run_id")
         if not run or not isinstance(run, str):
             return None

@@ -1,6 +1,6 @@
 """Agents that work for other agents: as functions, or by taking over the dialog in a handoff.
 
-`fsm_agent.call.delegation` contains the outer call's part.
+For the outer call's part, see `fsm_agent.call.delegation`.
 """
 
 from __future__ import annotations

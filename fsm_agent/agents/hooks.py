@@ -1,8 +1,8 @@
 """Hooks: objects with methods that receive events.
 
 A hook is any object with methods named after events, such as ``on_text_delta``, ``on_stepped`` or
-``on_function_ended``.  ``on_event`` receives all events.  Each method is called with the event, hook by hook in their
-order, in the driver's thread or task.  A slow method therefore delays the call, and an exception stops the driver.
+``on_function_ended``.  ``on_event`` receives all events.  For each event, the hooks are called in their order, in the
+driver's thread or task.  A slow method therefore delays the call, and an exception stops the driver.
 
 A method with a second parameter also receives the current record of the event's call.  This parameter must have no
 default, or be named ``record``, or be annotated with a record type.
@@ -139,7 +139,8 @@ class Listener:
     def __init__(self, hooks: Sequence[Any], process: Process, name: str) -> None:
         self._outer = ChildHandle(process, hooks, name=name)
         self._run = process.journal.run if process.journal is not None and process.journal.is_stored else ""
-        # The hooks of calls, by the id of the asked hook and the path.  That hook is kept, so its id is not reused.
+        # The hooks for calls, by path and by the id of the hook that returned them.  Keeping that hook keeps its id
+        # unique.
         self._made: dict[tuple[int, str], tuple[Any, Any]] = {}
 
     def __call__(self, event: Event) -> None:
@@ -334,7 +335,7 @@ def _summed(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _stays(trace: Iterable[Stepped]) -> dict[str, float]:
-    """Return the seconds spent in each state.  Steps at an unknown time and clocks that were set back count as 0."""
+    """Return the seconds spent in each state.  A stay counts as 0 if a time is unknown or a clock was set back."""
     stays: dict[str, float] = {}
     before_s = 0.0
     for step in trace:

@@ -79,7 +79,7 @@ class _Inside:
         return self._around.recorder is not None and self._around.may_rest
 
     def claim(self) -> Claimed:
-        """Return the process and its recorder.  If the function has run before, they belong to the stored run.
+        """Return the process and its recorder.  If the function has run before, both are those of the stored run.
 
         If the stored run has another task or was cancelled together with its function, a new run gets another name.
         """
@@ -109,9 +109,9 @@ class _Inside:
         """Return the error for a process that waits although its function cannot wait, or None if it has ended.
 
         Raises:
-            Aborted: If it is unknown whether a function ran.  The process then stays, and the outer function waits for
-                the answer.
-            UsageError: If that is unknown and there is no store.
+            Aborted: If it is unknown whether a function ran.  The process is then kept, and the outer function waits
+                for the answer.
+            UsageError: If this is unknown, but there is no store to keep the process.
         """
         suspended = _suspension(process)
         if suspended is None or recorder is None or not is_in_doubt(process):
@@ -122,7 +122,7 @@ class _Inside:
         raise Aborted
 
     def reclaim(self, process: Any) -> Any:
-        """Return a recorder for a process that was driven before."""
+        """Return a recorder for driving a process again."""
         assert self._runs is not None
         return self._runs.claims.begin(process, self._definition)[1]
 
@@ -196,7 +196,7 @@ async def acall_inside(runnable: Runnable, task: Any, options: Mapping[str, Any]
 
 
 async def _until_left(driving: asyncio.Future[Any], process: Any, one: _Inside) -> None:
-    """Wait for the driver of a stored process.  On cancellation, stop the driver or let it end the run."""
+    """Wait until a stored process has been driven.  On cancellation, stop its driver, or let the driver end the run."""
     try:
         await asyncio.shield(driving)
     except asyncio.CancelledError:

@@ -110,7 +110,7 @@ def definition_of(
 
 
 def with_options(agent: Agent[Any, Any], call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:
-    """Return a call that has not been driven, with new parser arguments or a new model if they are given."""
+    """Give a call that has not been driven any new parser arguments or new model, and return the call."""
     if parser_args := options.get("parser_args"):
         call.record = call.record.changed(parser_args=plain_json("parser_args", parser_args))
     model = options.get("model")

@@ -1,4 +1,4 @@
-"""Handles for runs, with which to follow, answer and wait for runs that another process drives."""
+"""Handles with which to follow, answer and wait for runs that another process drives."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class RunHandle(Generic[Result]):
     def state(self) -> str:
         """The state after the last journal entry, or ``"Stuck"`` if the current code cannot drive the run.
 
-        It is read from the journal as it was written, so neither the code nor the prompt of the run is needed.
+        It is read directly from the journal, so neither the run's code nor its prompt is needed.
 
         Raises:
             RunUnknown: If the run no longer exists.
@@ -134,8 +134,8 @@ class RunHandle(Generic[Result]):
         Raises:
             CallFailed: If the run ended without an output.  It is raised after `Done`.  A flow raises `FlowFailed`.
             RunUnknown: If the run was deleted.
-            ReplayError: If the code has changed since the run last rested, and now takes different steps.  It is raised
-                at the end.
+            ReplayError: If the code has changed since the run last stopped, and now takes different steps.  It is
+                raised at the end.
             JournalError: If the journal is damaged or forged, or belongs to another run.
         """
         follower = self._follower()
@@ -204,7 +204,7 @@ class RunHandle(Generic[Result]):
         return Follower(self._runs, self.run_id, self._definition)
 
     def _settled(self) -> Callable[[], Result] | None:
-        """Return a function that returns the run's result or raises its error, or None if the run has not settled."""
+        """Return a function that returns the run's result or raises its error, or None if it is too early."""
         if not is_settled(self._runs.store.get(self.run_id)):
             return None
         loaded = self._load()
@@ -254,7 +254,7 @@ def post_answers(
 
 
 def _content_of(answers: Mapping[Any, Any]) -> str:
-    """Return the answers as a string, which is equal for equal answers even if the run now asks other questions."""
+    """Return the answers as a string.  Equal answers give equal strings, even if the run now asks other questions."""
     told = [[getattr(whom, "name", whom), value] for whom, value in answers.items()]
     return pydantic_core.to_json(
         [[name, to_json(value) if isinstance(value, Outcome) else value] for name, value in told], fallback=repr

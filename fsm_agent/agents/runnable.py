@@ -129,7 +129,8 @@ class Runnable(ABC):
 def run(runnable: Runnable, claimed: Claimed, sink: Sink | None = None, *, is_shared: bool = True) -> Any:
     """Drive a process in this thread as far as possible, and return its result or raise its error.
 
-    The sink receives every event, after the hooks.  ``is_shared`` is False if no one else holds the process.
+    The sink receives every event, after the hooks.  ``is_shared`` is False if no other code has a reference to the
+    process.
     """
     process, recorder = claimed
     tell = _both(runnable._listener_to(process), sink)

@@ -58,7 +58,7 @@ class BoundRuns:
     def all(self) -> Runs:
         """All runs in the store, whichever agent or flow they belong to.
 
-        Here they can be listed, answered, cancelled, retried, exported and deleted.
+        Use it to list, answer, cancel, retry, export and delete runs.
 
         Raises:
             UsageError: If the agent or flow has no store.
@@ -79,7 +79,7 @@ class BoundRuns:
         runs = self.all
         process = self._runnable.prepare(task, **_without_deps(options))
         definition = self._runnable._definition_of(process)
-        has_clock = getattr(runs.store, "has_own_clock", False)  # a test's, which the run shares
+        has_clock = getattr(runs.store, "has_own_clock", False)  # a test's clock, which the run shares
         now_s = runs.claims.clock_of(definition).now() if has_clock else time.time()
         name = runs.claims.submit(process, definition, start_of(after, *start, now_s))
         return RunHandle(self._runnable, name, definition)
@@ -132,7 +132,7 @@ async def aclaim_run(runnable: Runnable, run_id: str, options: Mapping[str, Any]
 
 
 def _without_deps(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return options in which missing deps are left to the run's driver."""
+    """Return the options, leaving missing deps for the run's driver to make."""
     return options if options.get("deps") is not None else {**options, "deps": LATER}
 
 
@@ -305,7 +305,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> CallResult[Out]:
-        """Continue a stored run from where it last rested, and return its result.
+        """Continue a stored run from where it last stopped, and return its result.
 
         If the run has already ended, only its result is returned.
 
@@ -332,7 +332,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             NotAsked: If the run does not ask this question.
             OutcomeError: If the run asks several questions and a single outcome was given.  The error lists the keys.
             AlreadyAnswered: If another answer came first.
-            ReplayError: If the code has changed since the run last rested, and now makes different decisions.
+            ReplayError: If the code has changed since the run last stopped, and now makes different decisions.
             CallFailed: If the call ended without an output.
             CallSuspended: If the call waits for another answer.
         """

@@ -113,7 +113,7 @@ class SystemPrompt:
         return self.deps is LATER and not is_kept and is_of_deps(self.system)
 
     def text(self) -> str:
-        """Return a system prompt that the driver has to make, now that the deps are known."""
+        """Return the system prompt that was left for the driver to make, now that the deps are known."""
         return self._text(NO_ARGS, may_keep=False)
 
     def _values(self, dialog: Dialog) -> Mapping[str, Any]:
