@@ -226,7 +226,7 @@ def check_flow(flow: FlowDefinition[Any]) -> None:
 
 
 def check_data(where: str, data: Any) -> None:
-    """Refuse data that could be changed in place, or that cannot be saved."""
+    """Refuse a data type whose values could be changed in place or cannot be saved."""
     if not _is_frozen(data):
         right = "a frozen dataclass or pydantic model, a NamedTuple or a plain type"
         is_thawed = dataclasses.is_dataclass(data) or (isinstance(data, type) and issubclass(data, pydantic.BaseModel))

@@ -208,7 +208,7 @@ def lost_in_json(value: Any, again: Any) -> str:
     """Return what a value loses in JSON even though the value read back is equal, or an empty string.
 
     Equality ignores the bound of a deque, the default factory of a defaultdict, the fold and the zone of a time, and
-    what a class of the user's own leaves out.
+    whatever a user's own class leaves out.
     """
     if value is again or type(value) in _LEAVES:
         return ""
@@ -254,7 +254,7 @@ def _parts(value: Any, again: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def describe_json_error(error: Exception) -> str:
-    """Return in one line why JSON is wrong, or why a value cannot be written as JSON."""
+    """Explain in one line why JSON is wrong, or why a value cannot be written as JSON."""
     text = described_errors(error) if isinstance(error, pydantic.ValidationError) else str(error)
     lines = [line.strip() for line in text.splitlines()]
     if isinstance(error, pydantic_core.PydanticSerializationError) and (found := _ILL_TYPED.findall(text)):

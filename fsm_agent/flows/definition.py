@@ -244,7 +244,7 @@ def functions_of(flow: FlowDefinition[Any]) -> list[Function]:
 
 
 def _calls(flow: FlowDefinition[Any]) -> list[tuple[CallState[Any, Any], Agents]]:
-    """Return the states that ask agents, including those in inner flows and members, each with the agents by role."""
+    """Return the states that ask agents, including those in inner flows and members, each with its agents by role."""
     return [found for found in states_inside(flow.live, flow.agents) if isinstance(found[0], CallState)]
 
 

@@ -121,13 +121,13 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
     ) -> Result:
         """Run the flow and return its result.
 
-        ``result.output`` is the last data of the flow, or the last output of an orchestrator.
+        ``result.output`` is the flow's final data, or an orchestrator's last output.
 
         Args:
             data: The data that the run begins with.  For an orchestrator, this is the task: text, or a `Payload` with
                 images and documents.
-            deps: The value that functions find in their `Context`, or a function that takes ``(agent, extra, user)``
-                and makes it.
+            deps: The value that functions find in their `Context`, or a function of ``(agent, extra, user)`` that
+                makes it.
             clients: Models by state, which replace the models of the agents.  In tests, pass a `Script` for each state.
             extra: Your own JSON data.  It is saved in the record.
             by: The name of the user who starts the run, from your login.  It is saved in the record and passed to a
@@ -393,7 +393,7 @@ def _check_known(options: Mapping[str, Any], known: Sequence[str]) -> None:
 class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D]):
     """A state machine that you define: a start and a table of rows, checked when the flow is made.
 
-    The states read immutable data of one type, and the actions of the rows return new data.  Flows are immutable:
+    The states read immutable data of one type, and the rows' actions return new data.  Flows are immutable:
     ``dataclasses.replace(flow, store="runs.db")`` returns a variant.
 
     Args:

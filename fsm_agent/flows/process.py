@@ -324,11 +324,11 @@ class FlowProcess(Process):
             raise OutcomeError(f"outcome of {key!r}: expected JSON of an outcome: {str(error)[:500]}") from None
 
     def _now_called(self, key: str) -> str:
-        """Return a key after giving the first step in it its current name."""
+        """Return a key with the current name of its first step."""
         return key
 
     def present_key(self, key: str) -> str:
-        """Return a key, which may be from an older version, after giving all steps in it their current names."""
+        """Return a key, possibly from an older version, with the current names of all its steps."""
         name, separator, rest = self._now_called(key).partition(SEPARATOR)
         inner = self.child_process(self.record, name) if separator and name in self.record.children else None
         return f"{name}{separator}{inner.present_key(rest) if isinstance(inner, FlowProcess) else rest}"

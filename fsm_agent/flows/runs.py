@@ -262,7 +262,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
             NotAsked: If the run does not ask this question.
             AlreadyAnswered: If another answer came first.
             OutcomeError: If an answer has the wrong type, or has no key although several questions are open.
-            ReplayError: If the code has changed since the run last rested and now makes different decisions.
+            ReplayError: If the code has changed since the run last stopped and now makes different decisions.
             FlowFailed: If the run failed.
             FlowSuspended: If the run waits for an answer again.
         """

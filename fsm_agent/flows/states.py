@@ -132,8 +132,8 @@ class LiveState(State[D], Generic[D, A]):
         within_s: See `TimeOptions`.
         until: See `TimeOptions`.
         restart: See `TimeOptions`.
-        is_timed: Whether the state has a time, even if a function that takes the data may return None for it.
-        triggers: The triggers that the state can cause, besides the end of its time and the triggers for the whole run.
+        is_timed: Whether the state has a time limit, even if it is set by a function that may return None.
+        triggers: The triggers that the state can cause, apart from "elapsed" and the triggers for the whole run.
     """
 
     triggers: tuple[str, ...] = ("done", "failed")

@@ -1,7 +1,7 @@
 """A flow's whole table, including default rows and rows for every state, and the table's machine.
 
-A cancellation or the deadline ends a run unless one of the user's rows takes it, which can happen once for each.  The
-flow adds a guard, the ``rule``, to these rows:
+A cancellation or the deadline ends a run unless one of the user's rows takes it, which can happen only once for each.
+The flow adds a guard, the ``rule``, to these rows:
 
 - ``first_time``: The trigger has not been taken yet, so the user's row is taken.
 - ``until_known``: A function that must not run twice is running.  The run stays in the state until the result is known,
@@ -68,8 +68,8 @@ def pure(what: str, function: Any) -> Any:
 def takes_answer(guard: Callable[..., Any]) -> bool:
     """Return whether a guard takes the answer as well as the data.
 
-    A function of ``*args`` takes both.  A second parameter with a default is refused, because the answer would replace
-    a value that was meant as a constant.
+    A function with ``*args`` takes both.  A second parameter with a default is refused, because the answer would
+    replace a value that was meant as a constant.
     """
     name, right = getattr(guard, "__name__", repr(guard)), "the parameters (data, answer) or (data)"
     try:
@@ -131,7 +131,7 @@ EVERY = _EveryState()
 
 
 def rows_in_states(where: str, start: State[Any], rows: Sequence[Row[Any]]) -> tuple[Row[Any], ...]:
-    """Return the rows after copying each row for every state to the states that it applies to.
+    """Return the rows, in which each row for every state is replaced by one for each state that it applies to.
 
     A row for every state applies to states that have no row for the trigger and that a run can enter before the row is
     taken.  The other states get a row that stays in the state.

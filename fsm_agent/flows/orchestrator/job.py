@@ -87,7 +87,7 @@ class Job:
         failures: How often each step has failed, by the step's number in the strategy.
         agents: Agents that replace the assigned agents, by step.
         iterations: How often each loop has run, by the loop's number in the strategy.
-        looped: How many repetitions of loops there were in all.
+        looped: The total number of repetitions of loops.
         redesigns: The number of retries and redesigns.
         executed: The number of steps that succeeded, counting each repetition.
         failed: The step that failed last, or an empty string if the last step succeeded.
@@ -168,7 +168,7 @@ class Job:
         return bool(self.noted(works).failed)
 
     def is_step_spent(self, works: Sequence[StepWork]) -> bool:
-        """Return whether a step has failed as often as it may."""
+        """Return whether a step has failed as often as the limit allows."""
         now = self.noted(works)
         return bool(now.failed) and now.failures[now.index(now.failed)] >= now.config.max_step_remediations
 
@@ -369,7 +369,7 @@ class _Caller(SyncVerbs):
 
 
 class OrchestrationResult(FlowResult[Job]):
-    """The result of an orchestrator's run, also in `FlowFailed`.
+    """The result of an orchestrator's run, which `FlowFailed` also contains.
 
     ``state`` is "completed", "step_spent", "total_spent", "unrecoverable", "given_up", an end from your own rows, or an
     end that every flow has.

@@ -537,5 +537,5 @@ def timed_out(w: StepWork, _: None) -> StepWork:
 
 
 def written(text: str) -> Output:
-    """Return what a person wrote as an output."""
+    """Return a person's text as an output."""
     return Output("str", json.dumps(text), text)
