@@ -1,4 +1,4 @@
-"""The DBOS engine, in which a job for a run is a row in the DBOS queue, written in the store's transaction."""
+"""The DBOS engine, in which a run's job is a row in the DBOS queue, written in the store's transaction."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class WorkerHealth(Value, frozen=True, kw_only=True):
     Attributes:
         is_alive: Whether the worker is running and has reported in the last 30 seconds.
         is_ready: Whether the worker is alive and can claim runs, because it is not stopping and its store answers.
-        held: Number of runs that the worker is driving now.
+        held: The number of runs that the worker is driving now.
         advanced: How many times the worker has advanced a run.
         last_step_s: The Unix time at which one of its runs last took a step, or None before the first step.
     """

@@ -107,7 +107,7 @@ class WorkerPool:
                     await asyncio.wait(self._driving, timeout=self._worker.drain_s)
         finally:
             await _cancel([watch, *takers])
-            await _cancel(self._driving)  # they have all begun by now, so they give their runs back
+            await _cancel(self._driving)  # they have all begun by now, so they release their runs
             self._beating.cancel()
             self._worker.heartbeat.end()
             with suppress(TimeoutError):  # a claim in progress releases its run

@@ -1,4 +1,4 @@
-"""The Temporal engine, in which a job for a run is a workflow with one activity, started after the store's commit."""
+"""The Temporal engine, in which a run's job is a workflow with one activity, started after the store's commit."""
 
 from __future__ import annotations
 

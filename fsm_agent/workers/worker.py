@@ -70,12 +70,12 @@ class Worker:
         deps: The dependencies that functions get in their `Context`: a value for all runs, or a function that makes one
             for each run, given the agent's name, the run's ``extra`` and the user who asked.
         prompts: Prompts that were passed with tasks, which are found by their paths.
-        patience_s: How long a run that waits is kept, in seconds, for example before a request is repeated.  During a
-            longer wait, the run rests in the store.
+        patience_s: How long the worker keeps a run that is waiting, in seconds, for example before a request is
+            repeated.  During a longer wait, the run rests in the store.
         store_patience_s: How long the store may keep failing before the worker gives up, in seconds.
         drain_s: How long runs in progress may take to reach their next step once the worker is stopped, in seconds,
             before they are interrupted and released.  None for no limit.
-        on_change: What happens to a run if its code has changed since it last rested.  "report" continues with the
+        on_change: What happens to a run if its code has changed since it last stopped.  "report" continues with the
             current code, and logs changed prompts.  "rest" first asks a person, as for a stuck run.  "stop" makes the
             worker raise the error and leaves the run to others; use it for the first worker with a new version.
         keep: How many ended runs are kept in the store, or None for all.  Older ones are deleted each hour; see
@@ -206,8 +206,8 @@ class Worker:
     async def arun(self, *, tasks: int = TASKS, once: bool = False) -> int:
         """The async version of `run`.  A run needs a task, not a thread, so one OS process can drive a thousand runs.
 
-        Plain functions run in threads, as with `acall`.  If the task of this call is cancelled, all runs are released
-        at once.
+        Plain functions run in threads, as with `acall`.  If the task that awaits this is cancelled, all runs are
+        released at once.
 
         Args:
             tasks: How many runs are driven at a time.
@@ -317,7 +317,7 @@ class Worker:
         return result
 
     def release_stuck(self) -> bool:
-        """Make a run due that got stuck under other code, for an engine, or return False if there is none."""
+        """For an engine, make due a run that got stuck under other code, or return False if there is none."""
         lease = self._claim_stuck()
         if lease is not None:
             self.runs.claims.give_back(lease, self.runs.store.load(lease.run, after=lease.n))
@@ -366,7 +366,7 @@ class Worker:
         return None
 
     def _is_other(self, agent: Runnable, run: Run, fingerprint: str) -> bool | None:
-        """Return whether this code has a different fingerprint, or None if that is not known yet."""
+        """Return whether this code's fingerprint differs from the given one, or None if that is not known yet."""
         header = self.runs.store.load(run.id, after=run.n).header
         if self._known is not None and fingerprint_in(header) not in self._known:
             return False
