@@ -193,7 +193,7 @@ _REASON_LINE = 70
 
 @dataclass(slots=True)
 class Stay:
-    """What a run did in a state."""
+    """What a run did in a state: its visits, time and tokens."""
 
     visits: int = 0
     spent_s: float | None = None

@@ -213,7 +213,7 @@ def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = N
 
 
 class _Plan:
-    """What is drawn of a diagram in either language."""
+    """The parts of a diagram, as they are drawn in either language."""
 
     def __init__(self, diagram: Diagram) -> None:
         self.boxes = {box.id: box for box in diagram.boxes}

@@ -99,7 +99,7 @@ class FakeClock:
         self.sleep(delay_s)
 
     def give_way(self) -> Clock:
-        """Refuse to be the clock of a run that outlives the process, because the next process will have another clock.
+        """Refuse to be the clock for a run that outlives the process, because the next process will have another clock.
 
         Raises:
             UsageError: Always.  The default clock of a `Script` returns the system's clock instead.
@@ -113,7 +113,7 @@ class FakeClock:
 class _CallNumbers:
     """The ids of a `Script`'s calls, which give way to random ids if the store outlives the process.
 
-    The next process would begin with the same numbers.
+    Otherwise, the next process would begin with the same numbers.
     """
 
     def __init__(self) -> None:
@@ -187,7 +187,7 @@ def token_reply(*distributions: Mapping[str, float]) -> Reply:
     """Return a reply with log probabilities.
 
     Args:
-        distributions: The probabilities of some tokens, for each position of the answer.  The answer consists of the
+        distributions: The probabilities of some tokens, for each position in the answer.  The answer consists of the
             likeliest tokens.
 
     Examples:
@@ -504,7 +504,7 @@ def check_record(record: CallRecord) -> str | None:
 
 @contextmanager
 def registries() -> Iterator[None]:
-    """At the end of the ``with`` block, undo all registrations of agents, clients, functions, prompts and providers.
+    """Undo all registrations of agents, clients, functions, prompts and providers at the end of the ``with`` block.
 
     Examples:
         >>> with registries():
