@@ -173,9 +173,10 @@ class AsyncDriver(Driver):
             self._loop.call_soon_threadsafe(self._interrupt)
 
     def wake_for_post(self) -> None:
-        self._ring_soon(self._bell)
+        with suppress(RuntimeError):  # the loop is closed, so nothing waits
+            self._loop.call_soon_threadsafe(self.ring)  # the loop's thread may be making the bell now
 
-    def _ring_soon(self, bell: asyncio.Future[None] | None, _: object = None) -> None:
+    def _ring_soon(self, bell: asyncio.Future[None], _: object = None) -> None:
         with suppress(RuntimeError):  # the loop is closed, so nothing waits
             self._loop.call_soon_threadsafe(_ring, bell)
 
@@ -183,7 +184,7 @@ class AsyncDriver(Driver):
         if self._waiting_task is not None and not self._is_interrupted:  # otherwise it is ending already
             self._is_interrupted = True
             self._waiting_task.cancel()
-        _ring(self._bell)
+        self.ring()
 
     def start(self, activity: Activity) -> None:
         is_alone = self._alone is None and not self.active and not self.waiting
@@ -200,14 +201,14 @@ class AsyncDriver(Driver):
 
         While it performs one, the driver takes no posts, and a limit on the wait ends the activity.
         """
+        if self._open:  # others may answer meanwhile
+            return False
         if not activity.is_abortable:
             return self._may_run_inline and not self.is_timed
         if self.is_timed and not self.ends_with_deadline(activity):
             return False
         if self.recorder is None:
             return True
-        if self._open:  # others may answer meanwhile
-            return False
         # Posts to a store in memory are rare, except for answers to a question.
         return self.recorder.is_instant and activity.effect.question is None
 
@@ -258,8 +259,8 @@ def _one_cancellation() -> AbstractContextManager[Any]:
     return anyio.CancelScope(shield=True)
 
 
-def _ring(bell: asyncio.Future[None] | None) -> None:
-    if bell is not None and not bell.done():
+def _ring(bell: asyncio.Future[None]) -> None:
+    if not bell.done():
         bell.set_result(None)
 
 

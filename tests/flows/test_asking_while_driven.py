@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +91,77 @@ def test_a_question_beside_a_long_function_is_answered_meanwhile(by_asyncio: boo
     flow.runs.all.answer("r", {key: HI})
     answered.set()
     assert driver.result().output == Note("hi done")
+
+
+def an_answer_or(store: Any, functions: int, ended: list[str]) -> Flow[Note]:
+    """A flow that ends with an answer, or with the first of so many long coroutine functions."""
+
+    @wait(str)
+    def question(n: Note) -> str:
+        return "?"
+
+    async def long(n: Note) -> str:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.Event().wait(), LONG_S)
+        ended.append("long")
+        return "done"
+
+    others = [execute(long, name=f"long_{number}") for number in range(functions)]
+    either = gather("either", question, *others, enough=1)
+    return Flow(
+        "asked", Note, start=either, rows=[either.done(end("over"), do=lambda n, found: Note(found[0]))], store=store
+    )
+
+
+@everywhere
+def test_an_answer_that_is_enough_ends_a_lone_coroutine_function(by_asyncio: bool) -> None:
+    store, asked = told(MemoryStore)
+    ended: list[str] = []
+    flow = an_answer_or(store, 1, ended)
+    driver = Beside(lambda: driven(flow, by_asyncio))
+    assert asked.wait(LONG_S)
+    [key] = [one.key for one in store.get("r").waits]
+    flow.runs.all.answer("r", {key: HI})
+    assert (driver.result().output, ended) == (Note("hi"), [])
+
+
+class PostsBeforeWaits(asyncio.SelectorEventLoop):
+    """A loop in which another thread posts something, once, at the moment before a task waits."""
+
+    post: Callable[[], Any] | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_told = threading.Event()
+
+    def call_soon_threadsafe(self, *arguments: Any, **options: Any) -> Any:
+        handle = super().call_soon_threadsafe(*arguments, **options)
+        self._is_told.set()
+        return handle
+
+    def create_future(self) -> asyncio.Future[Any]:
+        post, self.post = self.post, None
+        if post is not None:
+            self._is_told.clear()
+            post()
+            assert self._is_told.wait(LONG_S)
+        return super().create_future()
+
+
+def test_an_answer_at_the_moment_before_the_driver_waits_wakes_it() -> None:
+    class Told(MemoryStore):
+        def ask(self, lease: Any, questions: Sequence[Any]) -> None:
+            super().ask(lease, questions)
+            loop.post = lambda: flow.runs.all.answer("r", {questions[0].key: HI})
+
+    ended: list[str] = []
+    flow = an_answer_or(Told(), 2, ended)
+    loop = PostsBeforeWaits()
+    try:
+        result = loop.run_until_complete(flow.acall(Note(), run_id="r"))
+    finally:
+        loop.close()
+    assert (result.output, ended) == (Note("hi"), [])
 
 
 class PostsLate(FakeClock):
