@@ -74,6 +74,7 @@ class _EncodedDialog:
                 _encoded.pop(old, None)
 
 
+_LONG = 20  # messages; with shorter dialogs, 400 calls at once take 15 % longer if they are kept
 _MOST_KEPT = 500
 _encoded: dict[Any, _EncodedDialog] = {}  # in this OS process, the latest last; see `_place`
 
@@ -105,7 +106,7 @@ def encoded_dialog(
     Opaque parts from other providers are left out.  Only the provider that made an opaque part can read it, even if
     others use the same wire format.
 
-    Each of a call's requests repeats the messages from the one before.  The encoders for the latest dialogs are
+    Each of a call's requests repeats the messages from the one before.  The encoders for the latest long dialogs are
     therefore kept as long as their messages exist, and continue where they stopped if the same messages come again.
     Without this, 2,000 rounds took 3.5 times as long.
     """
@@ -118,7 +119,7 @@ def encoded_dialog(
     try:
         yield dialog.encoder
     finally:
-        if messages:
+        if len(messages) >= _LONG:
             dialog.keep(added, _place(messages[-1], provider, model))
 
 
