@@ -22,7 +22,7 @@ class Registry(Mapping[str, T], Generic[T]):
         error: The class of the errors that the registry raises.
         entries: The initial entries.
         replaces: A function that returns whether a new entry may replace the current one with the same name.
-        remedy: Tells users, in messages, how to resolve a name conflict.
+        remedy: The text that tells users how to resolve a name conflict.
     """
 
     def __init__(

@@ -72,7 +72,7 @@ class AgentCall(Process, Generic[Out]):
         args: Options for this call only, which override the options of its prompt.
         stop_when: A pure function that may end the call after a reply.
         check: A function that judges each answer before it becomes the output; see `Agent`.
-        view: Selects the part of the dialog that the model sees; by default, all of it.
+        view: A view that selects the part of the dialog that the model sees; by default, all of it.
         deps: The functions' dependencies, for their `Context`.
         has_approver: Whether the driver has an approver, which is asked about every function unless its policy exempts
             it.

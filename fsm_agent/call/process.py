@@ -149,7 +149,7 @@ class EndRequest(Value, frozen=True):
 
 
 class InsideWait(Value, frozen=True):
-    """What a function waits for: a run that it started, with the effects that this run waits for."""
+    """A run that a function started and waits for, with the effects that the run itself waits for."""
 
     run: str  # its name in the store
     effects: tuple[EffectValue, ...]  # under the keys that they have in the process of the function

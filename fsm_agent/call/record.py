@@ -390,7 +390,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     @property
     def pending(self) -> tuple[FunctionCall, ...]:
-        """The function calls in the round that are not settled yet."""
+        """The function calls in the round that have neither a result nor an error yet."""
         for f in self.round:
             if f.result is not None or f.error is not None:
                 return tuple([f for f in self.round if f.result is None and f.error is None])

@@ -151,7 +151,7 @@ def active_prompt(record: CallRecord, prompt: Prompt, *, in_branch: bool) -> Pro
 
 
 def tallied(record: CallRecord, calls: Iterable[FunctionCall], prompt: Prompt) -> Mapping[str, Tally]:
-    """Return the tallies with these settled calls counted."""
+    """Return the tallies after counting these settled calls."""
     if not prompt.tallied and record.limits.failures_per_function is None:
         return record.tallies
     tallies = dict(record.tallies)

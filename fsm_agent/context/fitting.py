@@ -78,8 +78,8 @@ class Budget(Value, frozen=True, kw_only=True):
             else 2,000, but never more than a quarter of ``hard``.
         passes: The passes; by default, `default_passes`.  If the request is still too long after they are applied, long
             results are cut further.
-        tokenizer: Counts the tokens.  By default, their number is estimated, and the estimate is corrected by the
-            provider's last report.
+        tokenizer: The tokenizer that counts the tokens.  By default, their number is estimated, and the provider's last
+            report corrects the estimate.
 
     Examples:
         >>> agent = Agent(Script("Hi."), context=Budget(hard=8_000))

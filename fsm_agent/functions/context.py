@@ -204,10 +204,11 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
             the flow's run.
         depth: The number of agent calls inside which this call is nested; 0 if no function started it.
         attempt: The number of this attempt at the function call, counted from 1; more than 1 after a retry.
-        emit: Reports progress to observers.  The model does not see it.
-        is_cancelled: Returns whether the agent call is being stopped, which a long-running function should check now
-            and then.
-        release: Removes the results in the given rounds, counted from 1, from all later requests to the model.
+        emit: A function that reports progress to observers.  The model does not see it.
+        is_cancelled: A function that returns whether the agent call is being stopped.  Long-running functions should
+            call it now and then.
+        release: A function that removes the results in the given rounds, counted from 1, from all later requests to the
+            model.
         around: The call inside which `call` makes other calls, or None if the context was made by hand.
 
     Examples:

@@ -319,7 +319,8 @@ class Toolset(Generic[Deps]):
         Args:
             name: The function's name.
             shares: The share of each version; their sum is 1.  A version without a share is never chosen.
-            choose: Returns a number for each agent call, at least 0 and below 1, such as ``Random(7).random``.
+            choose: A function that returns a number for each agent call, at least 0 and below 1, such as
+                ``Random(7).random``.
 
         Raises:
             UsageError: If there is no such function or version, or the shares are invalid.

@@ -29,7 +29,7 @@ def Attribute(description: str = "", *, default: Any = ..., alias: str | None = 
     """Declare a field that is an attribute of the tag.
 
     Args:
-        description: Tells the model what the attribute means.
+        description: The meaning of the attribute, for the model.
         default: The value to use if the tag lacks the attribute.  Without a default, the attribute is required.
         alias: The attribute's name in the tag; by default, the field's name.
 
@@ -47,7 +47,7 @@ def InnerText(description: str = "", *, default: Any = ...) -> Any:
     """Declare the field that holds the text between the tags, with surrounding whitespace removed.
 
     Args:
-        description: Tells the model what the text means.
+        description: The meaning of the text, for the model.
         default: The value to use if the tag is empty.  Without a default, the text is required.
 
     Examples:

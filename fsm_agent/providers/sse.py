@@ -165,7 +165,8 @@ def read_json(data: bytes, keep_halves: Callable[[Any], Any] | None = None) -> A
 
     Args:
         data: The JSON.
-        keep_halves: Converts a value that contains halves of surrogate pairs.  By default, the halves are replaced.
+        keep_halves: A function that converts a value that contains halves of surrogate pairs.  By default, the halves
+            are replaced.
 
     Raises:
         ValueError: If the data is not JSON.

@@ -33,7 +33,7 @@ from fsm_agent.validation import invalid
 
 
 class AskActivity(Activity, ABC):
-    """A question to one of the user's functions, plain or async.
+    """Asks a question by calling one of the user's functions, which may be plain or async.
 
     A plain function runs in a thread, because it may wait for a person.
     """

@@ -433,7 +433,7 @@ def run(
         process: The process, such as an agent call.
         environment: The resources for its effects.
         sink: A function that receives every event.  With a sink, the model's reply is streamed.
-        recorder: Writes the journal, and releases the run at the end.
+        recorder: The recorder, which writes the journal and releases the run at the end.
         is_shared: True if code other than the caller may cancel the process.
         may_rest: See `SyncDriver`.
 

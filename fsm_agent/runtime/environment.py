@@ -136,7 +136,7 @@ class Recorder(Protocol):
 
 
 class PostsInside:
-    """The posts for runs that functions have begun.  Each post is kept until its run has taken it."""
+    """The posted outcomes for runs that functions have begun.  Each is kept until its run has taken it."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -283,8 +283,8 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
     """The resources for the effects of a call.
 
     Args:
-        client: Sends requests to the model.
-        clock: Returns the time and waits.
+        client: The client that sends requests to the model.
+        clock: The source of time, which also waits.
         approve: A plain or coroutine function that is called with each function call that waits for approval and, if it
             takes one, a `Context`.  Without an approver, or if it returns None, the call is suspended.  Calls with
             ``has_approver=True``, such as those of an `Agent` with an approver, ask about every function.  Other calls
@@ -292,8 +292,8 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
         backoff: The delay before a retry if the provider specifies none: a `tenacity` wait.  By default, it is
             ``wait_exponential(max=60)``, multiplied by a number from ``random``.
         threads: How many plain functions run at once, each in a thread; if 0, they run one after another.
-        new_id: Returns the id for a new call.
-        random: Returns a number from 0 to 1, for the jitter in waits.
+        new_id: A function that returns the id for a new call.
+        random: A function that returns a number from 0 to 1, for the jitter in waits.
         prices: The prices of tokens: a `Price`, or a mapping to prices from model names (as in replies) or client
             names, with ``"*"`` for all others.  A reply's `Usage` then includes the cost.  By default, only calls with
             a budget in dollars have costs, which are computed from the known prices.

@@ -290,11 +290,11 @@ class ResultPipeline(Value, frozen=True, kw_only=True):
     counts tokens itself, or None to leave the result unchanged.
 
     Attributes:
-        processor: Takes each result.
-        extractor: Takes a result that still has more than ``extraction_threshold`` tokens, and the user's last message.
-            It may ask a model.
+        processor: The step for every result.
+        extractor: The step for a result that still has more than ``extraction_threshold`` tokens.  It also gets the
+            user's last message, and may ask a model.
         extraction_threshold: The threshold in estimated tokens.
-        cacher: Takes a result that still has more than ``inline_threshold`` tokens, and returns a substitute.
+        cacher: The step for a result that still has more than ``inline_threshold`` tokens.  It returns a substitute.
         inline_threshold: The threshold in estimated tokens.
 
     Examples:

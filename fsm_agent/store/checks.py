@@ -343,8 +343,8 @@ def check_answers(answers: Mapping[str, Outcome], run: Run, typed: Collection[st
     Args:
         answers: Outcomes by the keys of questions.
         run: The run.
-        typed: Keys of answers that are not checked against their schemas, because their states' types have encoded
-            them.
+        typed: Keys of answers that the types of their flow states have encoded, and that are not checked against
+            schemas.
 
     Raises:
         UsageError: If an answer is of the wrong kind, or is not the JSON that a state of a flow expects.

@@ -211,7 +211,8 @@ class LeaseLocks:
         """Return the name of this instance, or `UNKNOWN` if its file cannot be locked.  The first call locks the file.
 
         Args:
-            is_used: Returns whether an instance has leases.  The files of dead instances without leases are removed.
+            is_used: A function that returns whether an instance has leases.  The files of dead instances without leases
+                are removed.
         """
         if self._instance is None:
             with self._lock:

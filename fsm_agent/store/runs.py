@@ -186,8 +186,8 @@ class Runs:
             answers: Outcomes by the keys of the questions.
             by: The person who answers; shown to people.
             at_s: The Unix time for answers that have no time, or None for now.
-            typed: Keys of answers that are not checked against their schemas, because their states' types have encoded
-                them.
+            typed: Keys of answers that the types of their flow states have encoded, and that are not checked against
+                schemas.
             signal_id: An id for a single answer, such as a payment's id, or an empty string.  Posting the answer again
                 under this id changes nothing, even after the run has ended.
             content: The text to compare when an answer is repeated; by default, its key and its outcome.

@@ -205,7 +205,7 @@ class Page(list[Run]):
 
 
 class RunCount(Value, frozen=True, kw_only=True):
-    """The number of runs of an agent that share a state and the kinds of their open questions.
+    """The number of an agent's runs that share a state and the kinds of their open questions.
 
     Examples:
         >>> agent = Agent(Script("Hi."), name="desk", store=MemoryStore())

@@ -358,7 +358,7 @@ class GroupCommit(Generic[W]):
         self._is_closed = False
 
     def submit(self, work: W) -> Future[Any]:
-        """Return a future for the work's result, which is done once the work is on disk.
+        """Return a future that is done, with the work's result, once the work is on disk.
 
         The future's callbacks run in the committing thread and delay the next commit.
         """
