@@ -157,7 +157,7 @@ class AgentCall(Process, Generic[Out]):
             depth: The number of agent calls inside which this call is nested.
             extra: The caller's JSON-serializable data, kept in the record.
             parser_args: JSON-serializable arguments for the prompt's parser and validators, kept in the record.
-            options: The other arguments of `AgentCall`.
+            options: The other arguments to `AgentCall`.
         """
         record = CallRecord.of(dialog.messages, limits=limits, depth=depth, extra=extra, parser_args=parser_args)
         made: Any = cls

@@ -130,7 +130,7 @@ def max_tokens(most: int) -> StopWhen:
 
 
 def max_cost_usd(most: float, price: Tariff) -> StopWhen:
-    """Stop when the model requests functions and all replies together have cost more than this.
+    """Stop when the model requests functions and all replies together have cost more than ``most`` dollars.
 
     Unreported tokens are free; see `max_tokens`.
 
@@ -154,7 +154,7 @@ def max_cost_usd(most: float, price: Tariff) -> StopWhen:
 
 
 def any_of(*conditions: StopWhen) -> StopWhen:
-    """Stop when any of these conditions would stop the call.  The first of those that would gives the reason.
+    """Stop when any of these conditions would stop the call.  The first such condition gives the reason.
 
     Raises:
         UsageError: If a condition is not callable.

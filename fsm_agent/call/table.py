@@ -43,9 +43,9 @@ Each pause counts as a round.
 A call ends when a reply takes the call and its inner agents beyond `Limits.tokens` or `Limits.cost_usd`, whatever the
 reply says.
 
-A dialog may be too long for the model.  Outside the table, `fsm_agent.context` chooses what part of it a request shows.
+A dialog may be too long for the model.  Outside the table, `fsm_agent.context` chooses the part that a request shows.
 It may first ask for a summary, which is an extra request in the same state; the call can also continue without it.  If
-the provider refuses a request as too long, a shorter request follows once.
+the provider refuses a request as too long, one shorter request follows.
 
 Budgets are counted per call and never reset, so the number of requests is bounded.  ``diagrams/agent_call.*`` are drawn
 from `ROWS`.
@@ -505,7 +505,7 @@ def tracked(record: CallRecord, reply: Reply) -> Reply:
 
 
 def _said(record: CallRecord) -> int:
-    """Return the number of messages so far, which only grows because pruned messages count too."""
+    """Return the number of messages so far.  Pruned messages count too, so this number only grows."""
     return len(record.dialog) + len(record.branch) + len(record.pruned)
 
 

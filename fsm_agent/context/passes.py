@@ -619,8 +619,8 @@ def round_starts(messages: Sequence[Message], start: int = 0) -> list[int]:
 def summary_at(messages: Sequence[Message]) -> int:
     """Return the index of the message that summarizes earlier messages, or -1 if there is none.
 
-    A summary comes right after the system prompt, or after the task that follows the prompt.  Elsewhere, the marks of a
-    summary are plain text.
+    A summary comes right after the system prompt, or after the task that follows the prompt.  Elsewhere, text that is
+    marked like a summary counts as ordinary text.
     """
     systems = system_messages(messages)
     for index in range(max(0, systems - 1), min(systems + 2, len(messages))):

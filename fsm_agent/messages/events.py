@@ -239,7 +239,7 @@ class Stepped(Value, frozen=True):
 
 
 class HistoryChanged(Value, frozen=True):
-    """The call's dialog has changed, or the refused answers that requests still show after it.
+    """The call's dialog, or the refused answers that follow it in requests, have changed.
 
     The event comes before the `Stepped` for the step that makes the change.  The positions are half-open ranges in the
     dialog and the answers together.  Messages are removed from the end and added at the end.

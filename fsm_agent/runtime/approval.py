@@ -48,7 +48,7 @@ class AskActivity(Activity, ABC):
 
     @abstractmethod
     def outcome_of(self, answer: Any) -> Outcome | None:
-        """Return the outcome for the function's answer, or None if the question stays open.
+        """Return the outcome for the function's answer, or None if the question remains unanswered.
 
         Raises:
             UsageError: If the function returned something that is not an answer.

@@ -1,6 +1,6 @@
 """Daemon threads for plain code, and an event loop in a daemon thread, in which sync calls run async code.
 
-Python cannot end a thread, but the `Abort` of a `ThreadTask` ends its waits for agents, clients and the clock.
+Python cannot end a thread, but a `ThreadTask`'s `Abort` can end the thread's waits for agents, clients and the clock.
 
 `call` and `stream` are for clients and similar code, whereas the sync driver waits for a `LoopTask`.  The wait ends at
 once on Ctrl-C, or when the function that contains it is left behind.  The work is then cancelled, which closes its

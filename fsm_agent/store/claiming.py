@@ -353,7 +353,7 @@ class Claims:
         self.store.append(lease.changed(n=run.n), run.n, (), rest)
 
     def _give_up(self, lease: Lease, waits: Sequence[Question], stuck: Stuck, answers: list[Signal]) -> None:
-        """Release a run that cannot be driven, with a question about it, or end it if the answer was to cancel it.
+        """Release a run that cannot be driven and ask about it, or end the run if the last answer was to cancel.
 
         Other signals stay in the store and do not make the run due.
         """

@@ -352,7 +352,7 @@ class Runs:
     # Maintenance
 
     def health(self) -> RunsHealth:
-        """Count the runs that are due, are held, are stuck or wait for an answer.
+        """Count the runs that are due, held or stuck, or that wait for an answer.
 
         The result also says how long the oldest due run has waited.  If a run has been due for a long time, there is
         probably no worker running that has its agent.

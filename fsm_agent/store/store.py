@@ -84,7 +84,7 @@ class Suspension(Value, frozen=True, kw_only=True):
 
 
 class Start(Value, frozen=True, kw_only=True):
-    """When a run without a holder is first due, and its place in the queue.
+    """The time at which a run without a holder is first due, and the run's place in the queue.
 
     Signals do not make the run due earlier, but claiming the run by name starts it at once.
 

@@ -144,7 +144,7 @@ def create(c: Sql, new: NewRun, taker: Taker | None) -> Lease | float | None:
 
     Returns:
         The run's lease or, if there is no holder, the Unix time at which the run is due (infinity if other runs must
-        end first).  None if the run already exists.
+        end first), or None if the run already exists.
     """
     due_s, until_s = new.start.due_s, None if taker is None else c.now_s + taker.for_s
     made = c(
