@@ -805,7 +805,7 @@ def _join_path(name: str, path: str) -> str:
     return f"{name}{SEPARATOR}{path}" if path else name
 
 
-# Watches, for tests and tools, of the steps of all processes in this OS process
+# Watches on the steps of all processes in this OS process, for tests and tools
 
 Watch: TypeAlias = Callable[[Stepped], object]
 

@@ -137,7 +137,7 @@ def _closes(step: Stepped) -> bool:
 
 
 _AT_ONCE = ("functions_asked", "paused")  # triggers that close a round without running functions
-# Triggers after which a reply is or may come into the dialog.
+# Triggers after which a reply is, or may be, added to the dialog.
 _KEPT = ("functions_asked", "answered", "checked", "stopped")
 
 _REQUESTED = (f"{CallModel.prefix}:", f"{AskSummary.prefix}:")  # begin the keys of requests to models

@@ -15,7 +15,7 @@ from fsm_agent.validation import Rules, invalid, safe_repr
 # Why a model stopped, in one vocabulary for all providers.
 Finish = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "pending", "error"]
 
-# How a typed answer is requested: by a field of the request, by a function that takes the answer, or in words.
+# How a typed answer is requested: by a field in the request, by a function that takes the answer, or in words.
 OutputMode = Literal["native", "function", "prompted"]
 
 
@@ -111,7 +111,8 @@ class Reply(Value, frozen=True, kw_only=True):
     model: str | None = None  # the model that answered
     response_id: str | None = None
     request_id: str | None = None  # for enquiries to the provider
-    # Notes: options of the request that this model lacks, with their substitutes, and missing fields of the reply.
+    # Notes on options in the request that this model lacks, with their substitutes, and on fields missing from the
+    # reply.
     adapted: tuple[str, ...] = ()
     served_by: str | None = None  # name of the client that answered, if one was chosen from several
     output_mode: OutputMode | None = None  # how the output was requested; None if it is text, or unknown

@@ -29,8 +29,8 @@ T = TypeVar("T")
 class IntentExtractor(Parser[T]):
     """A parser that reads an intent from the first element with a given tag.
 
-    Enum members match by value or name, in any case, with or without underscores.  A typo is accepted if exactly one
-    member is close, and is reported as a repair.
+    Enum members match by value or name, ignoring case and underscores.  A typo is accepted if exactly one member is
+    close, and is reported as a repair.
 
     Args:
         tag: The name of the element.

@@ -326,7 +326,7 @@ def code(language: str | None = None) -> ParsingStrategy[str]:
     """Find what is inside fenced Markdown blocks.
 
     Args:
-        language: The word after the fence, in any case; ``py`` does not match ``python``.  By default, every block
+        language: The word after the fence, ignoring case; ``py`` does not match ``python``.  By default, every block
             matches.
 
     Examples:
@@ -355,7 +355,7 @@ def _opening_of(*words: str) -> str:
 
 
 def keyword(*words: str) -> ParsingStrategy[str]:
-    """Find the first of these words that occurs in the text, in any case, even as part of a longer word.
+    """Find the first of these words that occurs in the text, ignoring case, even as part of a longer word.
 
     Examples:
         >>> first_of(keyword("yes", "no"))("Yes, of course.")

@@ -88,8 +88,8 @@ CLAUDE = Rules(
     nested=_NESTED,
     dropped=_ANNOTATIONS | {"additionalProperties"},
 )
-# `responseJsonSchema` and `parametersJsonSchema`: https://ai.google.dev/api/generate-content (2026-11).  Without
-# `title`, which models mistake for a function's name (https://github.com/googleapis/python-genai/issues/1732).
+# `responseJsonSchema` and `parametersJsonSchema`: https://ai.google.dev/api/generate-content (2026-11).  `title` is
+# left out, because models mistake it for a function's name (https://github.com/googleapis/python-genai/issues/1732).
 GEMINI = Rules(
     kept={
         **_any("type", "description", "required", "minItems", "maxItems", "minimum", "maximum"),

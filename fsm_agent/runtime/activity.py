@@ -171,8 +171,8 @@ class Owners:
         self._last_path = ""
         self._last: Any = None
         self._last_environment = environment
-        # The ids of the environments on a path -> these environments (which keeps the ids valid), and the one that
-        # performs the effects.
+        # Maps the ids of the environments on a path to these environments, which keeps the ids valid, and to the
+        # environment that performs the effects.
         self._known: dict[tuple[int, ...], tuple[tuple[Environment, ...], Environment]] = {}
 
     def assign(self, activity: Activity) -> None:

@@ -66,8 +66,8 @@ _claiming = threading.RLock()  # reentrant, because a signal handler may claim a
 at_fork(before=_claiming.acquire, after_in_parent=_claiming.release, after_in_child=_claiming.release)
 
 
-# An item of the inbox: an activity with an event, and the gate that its stream waits for, if any; or with None and its
-# outcome, or a future of the outcome if the activity has a handle.
+# An item in the inbox: either an activity, its event, and the gate that its stream waits for, if any; or an activity,
+# None, and its outcome (if the activity has a handle, a future for the outcome).
 Item: TypeAlias = tuple[Activity, Event | None, Any]
 
 

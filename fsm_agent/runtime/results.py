@@ -56,7 +56,7 @@ class _Kept:
         return self.text[self.starts[first - 1] : end]
 
     def last_within(self, first: int, last: int, max_chars: int) -> int:
-        """Return the last line, up to ``last``, for which the lines from ``first`` on fit in ``max_chars``."""
+        """Return the last line, at most ``last``, such that the lines from ``first`` to it fit in ``max_chars``."""
         if len(self.lines(first, last)) <= max_chars:
             return last
         return max(first, bisect_right(self.starts, self.starts[first - 1] + max_chars) - 1)

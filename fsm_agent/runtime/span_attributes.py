@@ -72,6 +72,7 @@ ROUNDS: Final = "fsm_agent.rounds"
 REASON: Final = "fsm_agent.reason"  # why a call ended
 TO: Final = "fsm_agent.to"  # the state after the step of an effect
 SERVED_BY: Final = "fsm_agent.served_by"  # the client that answered, if there are several
-# Tokens of a call and everything inside it.  Other names, because sums over spans would count the tokens twice.
+# Tokens used by a call and everything inside it.  These are not OpenTelemetry's names, because sums over spans would
+# then count the tokens twice.
 ALL_INPUT_TOKENS: Final = "fsm_agent.usage.input_tokens"
 ALL_OUTPUT_TOKENS: Final = "fsm_agent.usage.output_tokens"

@@ -24,7 +24,7 @@ Came: TypeAlias = tuple[Facts, str]  # attributes, and the type of an error
 Described: TypeAlias = tuple[str, SpanKind, Facts]
 MAX_TEXT = 10_000  # characters of each recorded text
 _MAX_NAME = 200  # characters of a name from a server
-# Providers that have another name in the conventions than in the catalog.
+# Providers whose names in the conventions differ from those in the catalog.
 _PROVIDERS = {
     "azure": "azure.ai.openai",
     "bedrock": "aws.bedrock",

@@ -200,7 +200,7 @@ def check_append(lines: Sequence[str], suspension: Suspension | None) -> Suspens
     check_questions(suspension.questions)
     if suspension.due_s is None or 0.0 <= suspension.due_s <= MAX_TIME_S:
         return suspension
-    # So far ahead, looking too early does no harm.
+    # A due time beyond the maximum is lowered: so far in the future, looking at the run too early does no harm.
     return suspension.changed(due_s=max(0.0, min(suspension.due_s, MAX_TIME_S)))
 
 

@@ -261,7 +261,7 @@ class Claims:
         loaded = self.store.load(lease.run, after=None)
         answers = [signal for signal in loaded.signals if signal.key == STUCK]
         # The order of these checks matters.  A run that has ended asks no questions, so that check comes first.
-        # The last three find why a process that could be made is not driven, and the question tells only one reason.
+        # The last three find why a process that could be made is not driven, and the question gives only one reason.
         # Dead drivers come before code that lacks something: a driver that noticed the latter would have asked instead
         # of dying.  A lost approval comes before the change that explains it.
         try:

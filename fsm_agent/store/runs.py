@@ -355,7 +355,7 @@ class Runs:
         """Count the runs that are due, held or stuck, or that wait for an answer.
 
         The result also says how long the oldest due run has waited.  If a run has been due for a long time, there is
-        probably no worker running that has its agent.
+        probably no running worker that knows its agent.
 
         Raises:
             StoreError: If the store failed.

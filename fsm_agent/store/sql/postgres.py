@@ -74,7 +74,7 @@ _TYPES = {
     **dict.fromkeys(("new_key", "serial"), "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
     **{"key": "bigint PRIMARY KEY", "int": "bigint", "real": "double precision", "bool": "boolean"},
     **{"text": 'text COLLATE "C"', "bytes": "bytea"},
-    # Pages with free space, so that an append writes no page of an index.
+    # "roomy" pages keep free space, so that an append does not write to an index.
     **{"plain": "", "roomy": "WITH (fillfactor = 70)", "sorted": ""},
 }
 

@@ -371,7 +371,7 @@ class Connections:
         self._forks = 0  # forks in progress
         self.is_closed = False
         # Python 3.13 and later warn about connections that were not closed.  In a reference cycle, as after an
-        # exception, a `__del__` of ours may run after theirs.  A finalizer runs before.
+        # exception, a `__del__` of ours may run after theirs.  A finalizer runs before them.
         weakref.finalize(self, _close_all, self._idle)
 
     @contextmanager

@@ -16,11 +16,11 @@ STEPS: tuple[str, ...] = ()  # the statements that migrate each version, from `F
 # - `until` is the end of the lease, even if it has passed.  Null if the lease was released.
 # - `given_back` is the `n` of the append that released the lease.
 # - `asks` has the kinds of open questions; see `Group`.
-# - `pending` counts the signals, so that a rest and a signal at the same time change the same row.
+# - `pending` counts the signals, so that a suspension and a signal at the same time change the same row.
 # - `instance` names the instance whose death ends the lease.
 #
-# An append without a rest changes no column that is in an index.  It writes two pages: that of the run, and the last
-# one of its lines.  So `updated` is the time of the last rest, and `touched` the time of the last entry.
+# An append without a suspension changes no column that is in an index.  It writes two pages: that of the run, and the
+# last one of its lines.  So `updated` is the time of the last suspension, and `touched` the time of the last entry.
 #
 # The `place` of a line has the key of its run in the upper 32 bits, and its number in the lower 32 bits.  Line 0 is
 # the header.
