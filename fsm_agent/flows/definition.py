@@ -200,7 +200,7 @@ class FlowDefinition(Generic[D]):
         """Read the flow's data from JSON."""
         try:
             return self.adapter.validate_json(document)
-        except (ValueError, TypeError) as error:  # the latter: half a surrogate pair
+        except (ValueError, TypeError) as error:  # TypeError: a lone surrogate
             what = f"expected JSON of {self.data.__name__}, got {safe_repr(document)}"
             raise FlowError(f"flow {self.name!r}: {what}: {describe_json_error(error)}") from None
 

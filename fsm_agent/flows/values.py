@@ -154,7 +154,7 @@ class AnswerTypes:
             if isinstance(data, list) and len(data) == 2 and data[0] in self.names:
                 return self._adapters[self.names.index(data[0])].validate_json(pydantic_core.to_json(data[1]))
             return self._either.validate_json(text)
-        except (ValueError, TypeError) as error:  # the latter: half a surrogate pair
+        except (ValueError, TypeError) as error:  # TypeError: a lone surrogate
             right = f"JSON of {self!r}{', with strings in double quotes' if str in self.types else ''}"
             problem = f"{self.state}: expected {right}, got {safe_repr(text)}"
             raise OutcomeError(f"{problem}: {describe_json_error(error)}") from None

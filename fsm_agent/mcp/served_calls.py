@@ -80,7 +80,7 @@ class Progress:
             self._put((self._count, text[:MAX_CHARS]))
 
     def end(self) -> None:
-        """Have `send` return once all reports are sent."""
+        """Make `send` return once all reports are sent."""
         self._put(None)
 
     def _put(self, report: tuple[int, str] | None) -> None:
@@ -162,7 +162,7 @@ class Calls:
             self._delete(self._waited.popleft())
 
     def note_end(self, name: str) -> None:
-        """Record that the client has got the result of a call."""
+        """Record that the client has received a call's result."""
         if not self._keeps and name not in self._waited:
             self._delete(name)
 
@@ -297,7 +297,7 @@ class ToolCall:
         await self._calls.cancel(self._name, self._by)
 
     async def _elicited(self, questions: tuple[Question, ...]) -> dict[str, Outcome]:
-        """Ask the client's user while the request stays open, as protocols before 2026-07-28 do."""
+        """Ask the client's user while the request stays open, as protocol versions before 2026-07-28 do."""
         answers: dict[str, Outcome] = {}
         session = self._context.session
         try:

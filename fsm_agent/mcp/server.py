@@ -118,8 +118,8 @@ def serve(
 
     If a call needs an answer, the server asks the client's user.  Since protocol version 2026-07-28, the client may
     send the answer days later and to another process.  A client that has lost the server's reply sends its state again
-    without an answer, and gets the question or the result.  In older versions, the request stays open until the answer
-    arrives.  If the client cancels a call, the call ends.
+    without an answer, and receives the question or the result.  In older versions, the request stays open until the
+    answer arrives.  If the client cancels a call, the call ends.
 
     The server refuses messages larger than 32 MB over stdio or 4 MB over HTTP, and arguments of more than a million
     characters.

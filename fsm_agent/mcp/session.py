@@ -44,8 +44,8 @@ CLOSE_TIMEOUT_S = 10.0  # a process gets 2 s to end by itself, and 2 s more afte
 class Background:
     """The thread that runs all MCP sessions in this process.
 
-    It does not share the event loop of sync calls, because `MCPServer.functions` may block in that loop's thread, so
-    that the loop would wait for itself.
+    It does not share the event loop of sync calls, because `MCPServer.functions` may block in that loop's thread, and
+    the loop would then wait for itself.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ _TEXTS = ("description", "title")  # texts in a schema, for the model to read
 
 
 async def all_tools(client: Client, target: Target) -> tuple[Tool, ...]:
-    """Request all pages of the tool list, and return the tools after shortening their texts and making them plain."""
+    """Request all pages of the tool list, and return the tools with their texts shortened and made plain."""
     if client.server_capabilities.tools is None:
         return ()
     tools: list[Tool] = []
@@ -145,7 +145,7 @@ def _bounded(tool: Tool, target: Target) -> Tool:
 
 
 def _schema(value: Any) -> Any:
-    """Return a schema after shortening its texts and making them plain.
+    """Return a schema with its texts shortened and made plain.
 
     Names and values stay the same, because arguments have to match them.
     """
@@ -250,7 +250,7 @@ class Session:
         return self.home is _current and not self._stop.is_set()
 
     async def client(self) -> Client:
-        """Return the official client, once it is connected."""
+        """Wait until the official client is connected, and return it."""
         return await asyncio.shield(self._opened)
 
     async def listed(self) -> tuple[Tool, ...]:
@@ -363,7 +363,7 @@ class Session:
 
 
 class _Watched(ObjectReceiveStream[Any]):
-    """A message stream that repairs halves of surrogate pairs and calls ``at_end`` when it ends."""
+    """A message stream that replaces lone surrogates and calls ``at_end`` when it ends."""
 
     def __init__(self, stream: ReadStream[Any], at_end: Callable[[], None]) -> None:
         self._stream = stream
@@ -381,7 +381,7 @@ class _Watched(ObjectReceiveStream[Any]):
 
 
 def _readable(item: Any) -> Any:
-    """Return ``item``, with U+FFFD in place of a half surrogate pair.
+    """Return ``item``, with U+FFFD in place of a lone surrogate.
 
     JavaScript may cut a text within a pair and send the half as an escape.  The official client refuses such a line, so
     the request would hang.
@@ -558,7 +558,7 @@ async def _hear_of_ends() -> None:
 async def _call_tool(client: Client, tool: str, arguments: Mapping[str, Any]) -> CallToolResult:
     """Call a tool with arguments that the official package can send.
 
-    That package would send null for NaN, and would end the session for half a surrogate pair.
+    That package would send null for NaN, and would end the session because of a lone surrogate.
     """
     sent: dict[str, Any] = to_jsonable_python(dict(arguments))
     json.dumps(sent, ensure_ascii=False, allow_nan=False).encode()

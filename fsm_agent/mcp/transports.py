@@ -34,7 +34,7 @@ _ESCAPES = re.compile(rf"\\u[dD][89abAB]{_HEX}\\u[dD][c-fC-F]{_HEX}|(?P<half>\\u
 
 
 def _mended_stream(stream: httpx2.AsyncByteStream, *, is_events: bool) -> httpx2.AsyncByteStream:
-    """Return the JSON stream with U+FFFD in place of invalid bytes and halves of surrogate pairs.
+    """Return the JSON stream with U+FFFD in place of invalid bytes and lone surrogates.
 
     Text is passed on in whole lines, so that no escape is cut in two.
     """
@@ -63,7 +63,7 @@ def _mended_stream(stream: httpx2.AsyncByteStream, *, is_events: bool) -> httpx2
 
 
 def _mended(text: str) -> str:
-    """Return JSON with U+FFFD in place of halves of surrogate pairs."""
+    """Return JSON with U+FFFD in place of lone surrogates."""
     return _ESCAPES.sub(lambda found: "\\ufffd" if found["half"] else found[0], text) if "\\" in text else text
 
 
