@@ -35,9 +35,9 @@ class AgUi(ProtocolTranslator):
     events.
 
     Questions become interrupts in ``RUN_FINISHED``.  The client answers with ``resume``, and edits arguments with
-    ``editedArgs``.  A function without a callable that is among the client's ``tools`` becomes no interrupt: the client
-    runs it, and sends its result as a message of role ``tool``.  After a reload, the client posts nothing, but follows
-    the newest run from its beginning.
+    ``editedArgs``.  A function that has no callable and is among the client's ``tools`` does not become an interrupt;
+    the client runs it, and sends its result as a message with the role ``tool``.  After a reload, the client posts
+    nothing, but follows the newest run from its beginning.
 
     Args:
         thread: The client's name for the conversation.
@@ -65,7 +65,7 @@ class AgUi(ProtocolTranslator):
             body: The body of the request, as JSON data.
 
         Raises:
-            BadRequest: If the body is invalid.  The error names the place.
+            BadRequest: If the body is invalid.  The error says where.
         """
         found: _Body = convert_body(body, _Body)
         thread, run = check_name("threadId", found.threadId), check_name("runId", found.runId)

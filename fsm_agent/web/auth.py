@@ -144,7 +144,7 @@ class TokenAuth:
         port: The port of the server.
         path: The path of the application.  The cookie is sent only to this path.
         command: The command that prints the address.
-        names: The names of this machine that a request may have as its Host.
+        names: The names of this machine that are accepted as a request's Host.
     """
 
     def __init__(

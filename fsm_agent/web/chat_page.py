@@ -214,14 +214,14 @@ class _Pages:
             yield _custom_event("left_out", {"shown": MAX_TURNS})
         for run in turns[-MAX_TURNS:]:
             load = partial(self._live.runs.store.load, run.id, after=None)
-            loaded = await to_thread.run_sync(load)  # only now, as it may be large
+            loaded = await to_thread.run_sync(load)  # not read earlier, because it may be large
             yield _custom_event("said", _said(loaded.header))
             async for line in sse(self._live.follow(run.id), AgUi(name, run.id)):
                 yield line
 
 
 def _kept(who: str, conversation: str) -> str:
-    """Return the name of a user's conversation in the store, which no two users share."""
+    """Return the name of a user's conversation in the store, which begins with the user's name."""
     return f"{quote(who, safe='@.')}/{conversation}"
 
 

@@ -1,4 +1,4 @@
-"""Keeps the events of a run that is being driven in one list that any number of listeners can read.
+"""Keeps the events from a run that is being driven, in one list that any number of listeners can read.
 
 Steps, replies and function results stay in the list.  Pieces of replies are dropped some time after their step, so a
 slow listener gets the whole reply at once.

@@ -69,7 +69,7 @@ class RunFollower:
         options: Further options for `AgentRuns.resume`, for each run.
 
     Attributes:
-        kept_runs: The maximum number of runs in memory if there is no store.  Those that have rested longest are
+        kept_runs: The maximum number of runs in memory if there is no store.  Those that stopped longest ago are
             forgotten first.
         kept_bytes: The maximum total size of these runs' journals, in bytes.
 
@@ -166,7 +166,7 @@ class RunFollower:
             NotAsked: If the run asks no such question, or has ended.
             AlreadyAnswered: If another answer came first.
             OutcomeError: If an answer does not fit its question.
-            ReplayError: If the code has changed since the run last rested, and now takes different steps.
+            ReplayError: If the code has changed since the run last stopped, and now takes different steps.
         """
         self._check_open()
         past = await self._past(run)
@@ -251,9 +251,9 @@ class RunFollower:
     async def follow(self, run: str, *, after: int = 0, to_end: bool = False) -> AsyncGenerator[Item]:
         """Yield a run's events after its first ``after`` steps, each with the number of steps so far.
 
-        The last event is `Done`, or `Suspended` if the run waits for a person, but if the follower is closed, the
-        stream just ends.  Past events are steps, complete replies and function results; new events also include pieces
-        of replies.  A client that reconnects must discard what it received after the last step.
+        The last event is `Done`, or `Suspended` if the run waits for a person.  If the follower is closed, the stream
+        just ends.  Past events are steps, complete replies and function results; new events also include pieces of
+        replies.  A client that reconnects must discard what it received after the last step.
 
         Args:
             run: The name of the run.
@@ -262,7 +262,7 @@ class RunFollower:
 
         Raises:
             RunUnknown: If no run has this name.
-            ReplayError: If the code has changed since the run last rested, and now takes different steps.  This is
+            ReplayError: If the code has changed since the run last stopped, and now takes different steps.  This is
                 raised at the end.
             JournalError: If the journal is damaged, forged, or from another run.
         """
@@ -317,7 +317,7 @@ class RunFollower:
         told.raise_error()
 
     async def _read_on(self, run: str, place: _Cursor) -> AsyncGenerator[Item]:
-        """Yield the new events in the journal, then the last event if the run rests; otherwise, wait for more."""
+        """Yield the new events in the journal, then the last event if the run has stopped; otherwise, wait for more."""
         for item in await asyncio.to_thread(place.read, None):
             yield item
         row = place.past.run
@@ -419,7 +419,7 @@ class RunFollower:
     # Without a store
 
     def _bound_memory(self, run: str) -> None:
-        """Record a run's size and, if a limit is exceeded, forget the conversations that have rested longest."""
+        """Record a run's size and, if a limit is exceeded, forget the conversations that stopped longest ago."""
         store = self.runs.store
         with suppress(RunUnknown):
             loaded = store.load(run)

@@ -205,7 +205,7 @@ class Inspector:
         base = request.scope.get("root_path", "")
         shared = {"base": base, "form": self._form_token, "store": self.name, "is_read_only": self.is_read_only}
         rendered: str = _templates().get_template(template).render(shared, **values)
-        return rendered.encode("utf-8", "replace").decode()  # a damaged journal may have half a surrogate pair
+        return rendered.encode("utf-8", "replace").decode()  # a damaged journal may have a lone surrogate
 
     def list(self, request: Request) -> Response:
         """Respond with the list of runs, or with only its rows."""

@@ -17,7 +17,7 @@ _MOST_HEADERS = 64 * 1024  # bytes
 
 
 class InspectorServer:
-    """A server for the inspector, with a token in its address, which every request needs.
+    """A server for the inspector.  Its address contains a token, which every request needs.
 
     Args:
         inspector: The pages.

@@ -146,7 +146,7 @@ def answer_questions(questions: tuple[Question, ...], asked: ClientRequest) -> d
 
     Raises:
         BadRequest: If a question may be answered only by operators, such as whether a ``once`` function took effect, or
-            if the client sends only results of functions that wait for none.
+            if the client sends only results for functions that do not wait for one.
         FormError: If edited arguments do not fit the function.
     """
     by_key = {question.key: question for question in questions}

@@ -153,7 +153,7 @@ def is_undriven_now(run: Run) -> bool:
 
 
 def run_state(run: Run) -> tuple[str, str]:
-    """Return `(state, tone)`, which show a run's state."""
+    """Return `(state, tone)`: a run's state in words, and the tone in which to show it."""
     if run.is_ended:
         return run.state, "failure" if run.is_failed else "success"
     if run.holder is not None:

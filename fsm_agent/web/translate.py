@@ -358,7 +358,7 @@ async def sse(
 ) -> AsyncGenerator[str]:
     r"""Yield a run's translated events as server-sent events, whose ids are the number of steps so far.
 
-    Errors become events in the protocol.  Those that the client cannot mend are sent without their texts.
+    Errors become events in the protocol.  Those that the client cannot fix are sent without their texts.
 
     Args:
         items: The iterator from `RunFollower.follow`, which is closed when the client disconnects.
@@ -435,14 +435,14 @@ async def failing(error: Exception) -> AsyncGenerator[tuple[int, Event]]:
     yield  # makes it a generator
 
 
-# What a client can cause and mend.  The texts of other errors may hold paths, addresses and names of the service.
+# What a client can cause and fix.  The texts of other errors may hold paths, addresses and names of the service.
 _OF_CLIENTS = (BadRequest, NotAsked, AlreadyAnswered, Conflict, RunUnknown, RunExists)
 
 
 def describe_error(error: Exception) -> tuple[str, str]:
     """Return `(text, code)` to describe an error to a client.
 
-    An error that no client can mend is logged under an id, and only this id is told.
+    An error that no client can fix is logged under an id, and the client gets only this id.
     """
     if isinstance(error, _OF_CLIENTS):
         return mask_keys(str(error)), getattr(error, "code", type(error).__name__)
