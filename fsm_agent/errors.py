@@ -240,7 +240,7 @@ class TagNotFound(ParseError):
 
 
 class ParseFailed(ParseError):
-    """The element that should contain the intent contains no known one.
+    """The element that should contain the intent contains no known intent.
 
     Args:
         value: The text of the element.

@@ -1,4 +1,4 @@
-"""Raises errors for wrong values, which say what was expected and what was given."""
+"""Raises errors for wrong values.  Each error says what was expected and what was given."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def _watch_agent(agent: AgentBase[Any], screen: Screen, approve: bool) -> AgentB
 
 
 def _approver(agent: Agent[Any, Any], screen: Screen, approve: bool) -> dict[str, Any]:
-    """Make the person at the terminal the approver if the model is not trusted and the agent has no approver."""
+    """Let the person at the terminal approve functions if the model may guess wrongly and the agent has no approver."""
     if approve:
         return {"approve": lambda _: True}
     if not (isinstance(agent.client, HttpClient) and options.guesses(agent.client.name, None)) or not agent.functions:

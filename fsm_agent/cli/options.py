@@ -277,7 +277,7 @@ def guesses(model: str, base_url: str | None) -> bool:
 def connected(model: str, base_url: str | None, screen: Screen) -> Iterator[tuple[HttpClient, str]]:
     """Yield a client and the name of its model.
 
-    A missing key or address is reported at this point, before a run is added to the store.
+    A missing key or address is reported here, before a run is added to the store.
     """
     with client_for(model, base_url=base_url) as client:
         embedded = is_embedded(model, base_url)
@@ -335,7 +335,7 @@ def _value(name: str, text: str) -> Any:
         return from_json(text)
     except ValueError:
         return text
-    except TypeError:  # half a surrogate pair, which stands for an invalid byte
+    except TypeError:  # a lone surrogate, which stands for an invalid byte
         raise UsageError(f"{name}: expected text in UTF-8, got {text!r}") from None
 
 

@@ -305,7 +305,7 @@ def _context_text(use: ContextUse | None) -> str:
 
 
 def _about(entry: HistoryEntry) -> str:
-    """Describe an entry: its outcome, and what it began."""
+    """Describe an entry: its outcome, and the processes that it began."""
     if (step := entry.undoes_to) is not None:
         return f"continues from step {step}"
     begun = ", ".join([f"{one.path} ({one.name})" for one in entry.line.begun if one.name])
