@@ -25,7 +25,7 @@ from fsm_agent.call.effects import TEXT, Request
 from fsm_agent.errors import BadReply, ProviderError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.events import Delta, UsageReported
-from fsm_agent.messages.message import Message, Opaque, Part, Text
+from fsm_agent.messages.message import Document, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.messages.reply import UNUSED, Finish, OutputMode, Reply, Settings, Usage
 from fsm_agent.prompts.output import Output
 from fsm_agent.providers.failures import failure, no_object, reported, unreadable
@@ -47,11 +47,12 @@ class DialogEncoder(Protocol):
 class _EncodedDialog:
     """A dialog that has been encoded, and that may be continued while its messages exist."""
 
-    __slots__ = ("_places", "encoder", "key", "messages")
+    __slots__ = ("_places", "encoder", "file_bytes", "key", "messages")
 
     def __init__(self, key: tuple[Any, ...], encoder: Any) -> None:
         self.key = key
         self.encoder = encoder
+        self.file_bytes = 0
         self.messages: list[ref[Message]] = []
         self._places: list[Any] = []  # where it is kept; at most one
 
@@ -76,6 +77,7 @@ class _EncodedDialog:
 
 _LONG = 20  # messages; with shorter dialogs, 400 calls at once take 15 % longer if they are kept
 _MOST_KEPT = 500
+_MOST_FILE_BYTES = 100_000  # in a kept dialog: dialogs with one file in common hold a copy of it each, in base64
 _encoded: dict[Any, _EncodedDialog] = {}  # in this OS process, the latest last; see `_place`
 
 
@@ -106,9 +108,9 @@ def encoded_dialog(
     Opaque parts from other providers are left out.  Only the provider that made an opaque part can read it, even if
     others use the same wire format.
 
-    Each of a call's requests repeats the messages from the one before.  The encoders for the latest long dialogs are
-    therefore kept as long as their messages exist, and continue where they stopped if the same messages come again.
-    Without this, 2,000 rounds took 3.5 times as long.
+    Each of a call's requests repeats the messages from the one before.  The encoders for the latest long dialogs
+    without large files are therefore kept as long as their messages exist, and continue where they stopped if the same
+    messages come again.  Without this, 2,000 rounds took 3.5 times as long.
     """
     messages, words = form.request.messages, form.words
     key = make, words, provider, model, profile, *options
@@ -116,10 +118,11 @@ def encoded_dialog(
     added = messages[len(dialog.messages) :]
     for message in added if dialog.messages or not words else _with_words(messages, words):
         dialog.encoder.add(_without_foreign(message, provider))
+        dialog.file_bytes += _file_bytes(message.parts)
     try:
         yield dialog.encoder
     finally:
-        if len(messages) >= _LONG:
+        if len(messages) >= _LONG and dialog.file_bytes <= _MOST_FILE_BYTES:
             dialog.keep(added, _place(messages[-1], provider, model))
 
 
@@ -130,6 +133,19 @@ def _with_words(messages: Sequence[Message], words: str) -> list[Message]:
     first = messages[0]
     gap = "\n\n" if first.text.strip() else ""
     return [Message(role="system", parts=(*first.parts, Text(gap + words))), *messages[1:]]
+
+
+_FILES = (Image, Document)
+
+
+def _file_bytes(parts: Iterable[Part]) -> int:
+    size = 0
+    for part in parts:
+        if isinstance(part, FunctionResult):
+            size += _file_bytes(part.attachments)
+        elif isinstance(part, _FILES) and part.data is not None:
+            size += len(part.data)
+    return size
 
 
 def _without_foreign(message: Message, provider: str) -> Message:
@@ -478,7 +494,7 @@ class Decoder(ABC):
 
     A subclass defines `take` and `reply`, and sets `is_ended`.  It raises `reported_error` if the service reports an
     error, and `bad_reply` for anything that it cannot read.  If its wire format requires that, it also overrides
-    `take_whole`, `take_other` and `close`, and sets `is_over`.
+    `take_whole`, `take_other`, `take_held` and `close`, and sets `is_over`.
 
     Args:
         headers: The response's headers, with lower-case names.
@@ -536,6 +552,17 @@ class Decoder(ABC):
             ProviderError: If the JSON reports an error, or the wire format has no such responses.
         """
         raise no_object(document, self.headers)
+
+    def take_held(self, *, is_whole: bool) -> list[Delta]:
+        """Read what was held back in case something else came first, now that nothing more follows.
+
+        Args:
+            is_whole: True if it is from a complete response.
+
+        Raises:
+            ProviderError: See `take`.
+        """
+        return []
 
     def close(self, *, is_cut: bool) -> list[Delta]:
         """End the response and return the deltas that were held back.
@@ -613,6 +640,7 @@ class Decoder(ABC):
             self.take_whole(document)
         else:
             self.take_other(document)
+        self.take_held(is_whole=isinstance(document, dict))
         self.close(is_cut=False)
         return self.reply()
 
@@ -655,6 +683,8 @@ class Decoder(ABC):
                 if self._is_done or self._error:
                     break
                 self._take_event(event, data, deltas, is_cut)
+            if is_cut and not self._is_done and not self._error:
+                deltas += self.take_held(is_whole=False)
         except ProviderError as error:
             self._error = error
         self._error = self._error or self._events.error
@@ -665,6 +695,7 @@ class Decoder(ABC):
             bare = data.strip()
             if bare == b"[DONE]":
                 self._is_done = True
+                deltas += self.take_held(is_whole=False)
                 deltas += self.close(is_cut=False)
             if self._is_done or not bare:
                 return

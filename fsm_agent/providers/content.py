@@ -329,6 +329,43 @@ def object_at(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+class FirstChoice:
+    """The choice that is read, of those that a service sends: the one with the index 0, or else the first.
+
+    Choices may arrive in any order, whole or in pieces.
+
+    Attributes:
+        has_begun: True once a piece of the choice has arrived.
+    """
+
+    def __init__(self) -> None:
+        self.has_begun = False
+        self._index: Any = None
+        self._held: list[tuple[Any, Mapping[str, Any]]] = []
+
+    def has(self, piece: Mapping[str, Any], index: Any) -> bool:
+        """Return whether a piece belongs to the choice.  Without an index, it does.
+
+        While the choice has not begun, pieces with an index other than 0 are held.
+        """
+        if index is not None and index != self._index:
+            if self._index is not None:
+                return False
+            if index != 0 and not self.has_begun:
+                self._held.append((index, piece))
+                return False
+            self._index = index
+        self.has_begun = True
+        return True
+
+    def take_held(self) -> list[Mapping[str, Any]]:
+        """Begin the choice whose pieces were held first, and return them.  Return [] if the choice has begun."""
+        if self.has_begun or not self._held:
+            return []
+        self._index = self._held[0][0]
+        return [piece for index, piece in self._held if index == self._index]
+
+
 def text_or_none(value: Any) -> str | None:
     """Return ``value`` if it is a non-empty string, otherwise None."""
     return value if isinstance(value, str) and value else None

@@ -20,7 +20,7 @@ from fsm_agent.messages.events import (
 from fsm_agent.messages.message import FunctionCall, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import Finish, Reply, TokenLogprob, Usage
 from fsm_agent.providers.codec import Decoder
-from fsm_agent.providers.content import cited, first_count, grounding, likely_token, text_or_none
+from fsm_agent.providers.content import FirstChoice, cited, first_count, grounding, likely_token, text_or_none
 from fsm_agent.providers.failures import no_object, picture_alone
 from fsm_agent.providers.sse import ArrivingText
 
@@ -166,8 +166,9 @@ class _Call:
 class GeminiDecoder(Decoder):
     """Decodes a complete response, or the chunks in a stream.
 
-    Only the first candidate is read.  Chunks may follow a finish reason, because some models and gateways send
-    ``"finishReason": "STOP"`` and the usage with every chunk.  Sources: https://github.com/BerriAI/litellm/issues/2195
+    Only one candidate is read; see `FirstChoice`.  Chunks may follow a finish reason, because some models and gateways
+    send ``"finishReason": "STOP"`` and the usage with every chunk.  An error that follows is therefore raised, as it
+    may be the only sign that the reply is incomplete.  Sources: https://github.com/BerriAI/litellm/issues/2195
     (2024-02), https://github.com/songquanpeng/one-api/pull/1477 (2024-05),
     https://github.com/router-for-me/CLIProxyAPI/issues/5651 (2026-09).
     """
@@ -176,8 +177,7 @@ class GeminiDecoder(Decoder):
         super().__init__(headers)
         self._finish_raw: str | None = None
         self._block_reason: str | None = None
-        self._candidate: Any = None  # the index of the candidate that is read
-        self._has_candidate = False
+        self._candidate = FirstChoice()
         self._parts: list[_Words | _Call | Opaque] = []
         self._calls = 0
         self._open: _Call | None = None  # the call whose arguments are still arriving
@@ -223,6 +223,12 @@ class GeminiDecoder(Decoder):
                 self._take_candidate(candidate, is_whole)
         return self._deltas
 
+    def take_held(self, *, is_whole: bool) -> list[Delta]:
+        self._deltas = []
+        for candidate in self._candidate.take_held():
+            self._take_candidate(candidate, is_whole)
+        return self._deltas
+
     def close(self, *, is_cut: bool) -> list[Delta]:
         self._deltas = []
         self._close_call(is_cut=True)
@@ -230,7 +236,7 @@ class GeminiDecoder(Decoder):
         return self._deltas
 
     def reply(self) -> Reply:
-        if not self._has_candidate and self._block_reason is None:
+        if not self._candidate.has_begun and self._block_reason is None:
             raise self.bad_reply("the reply has no answer")
         if self._has_nameless_call:
             raise self.bad_reply("a function call in the reply has no name")
@@ -251,10 +257,7 @@ class GeminiDecoder(Decoder):
         )
 
     def _take_candidate(self, candidate: Mapping[str, Any], is_whole: bool) -> None:
-        index = candidate.get("index") or 0
-        if not self._has_candidate:
-            self._has_candidate, self._candidate = True, index
-        elif index != self._candidate:
+        if not self._candidate.has(candidate, candidate.get("index") or 0):
             return
         content = candidate.get("content")
         parts = content.get("parts") if isinstance(content, dict) else None

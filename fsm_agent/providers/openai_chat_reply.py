@@ -20,6 +20,7 @@ from fsm_agent.messages.message import FunctionCall, Opaque, Part, Reasoning, Te
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
 from fsm_agent.providers.codec import Decoder
 from fsm_agent.providers.content import (
+    FirstChoice,
     as_text,
     citations,
     cited,
@@ -242,17 +243,16 @@ def _is_object(text: str) -> bool:
 class ChatDecoder(Decoder):
     """Decodes a complete response, or the chunks in a stream.
 
-    Only the first choice is read.  A stream is complete at its ``[DONE]``, because some services send no finish reason.
-    It is also complete at a finish reason, because at most the usage is then missing, and a retry would cost as much
-    again.
+    Only one choice is read; see `FirstChoice`.  A stream is complete at its ``[DONE]``, because some services send no
+    finish reason.  It is also complete at a finish reason, because at most the usage is then missing, and a retry would
+    cost as much again.
     """
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         super().__init__(headers)
         self.finish_raw: str | None = None
         self._is_cut = False
-        self._choice: Any = None  # the index of the choice that is read
-        self._has_choice = False
+        self._choice = FirstChoice()
         self._texts: list[tuple[Kind, ArrivingText]] = []
         self._content = ArrivingText()  # everything in the field of the answer, which may hold tags
         self._tags = ThinkTags()
@@ -289,6 +289,12 @@ class ChatDecoder(Decoder):
                     self._take_choice(choice, is_whole)
         return self._deltas
 
+    def take_held(self, *, is_whole: bool) -> list[Delta]:
+        self._deltas = []
+        for choice in self._choice.take_held():
+            self._take_choice(choice, is_whole)
+        return self._deltas
+
     def _take_rare(self, document: Mapping[str, Any], choices: Any) -> None:
         if document.get("error") or (choices is None and _is_flat_error(document)):
             raise self.reported_error(document)
@@ -313,7 +319,7 @@ class ChatDecoder(Decoder):
         Raises:
             BadReply: If no reply has arrived, or a function call has no name.
         """
-        if not self._has_choice:
+        if not self._choice.has_begun:
             raise self.bad_reply("the reply has no answer")
         if self._calls.has_nameless:
             raise self.bad_reply("a function call in the reply has no name")
@@ -349,12 +355,7 @@ class ChatDecoder(Decoder):
         )
 
     def _take_choice(self, choice: Mapping[str, Any], is_whole: bool) -> None:
-        index = choice.get("index")
-        if not self._has_choice:
-            self._has_choice, self._choice = True, index
-        elif self._choice is None:
-            self._choice = index  # some services number only some of the chunks
-        elif index is not None and index != self._choice:
+        if not self._choice.has(choice, choice.get("index")):  # some services number only some of the chunks
             return
         if choice.get("error"):
             raise self.reported_error(choice)

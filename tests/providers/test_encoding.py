@@ -6,6 +6,7 @@ import gc
 import json
 import re
 import sys
+import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -268,6 +269,23 @@ def test_a_dialog_is_kept_no_longer_than_its_messages(target: Target) -> None:
     del data, part, dialog
     gc.collect()
     assert watched() is None
+
+
+@wires
+def test_dialogs_about_one_file_do_not_hold_a_copy_each(target: Target) -> None:
+    file = Document.of(b"%PDF-" + b"x" * 500_000)
+    result = FunctionResult(id="1.0", name="search", text="1", attachments=(file,))
+    dialogs = [
+        [*HEAD, Message.of("user", f"{n}", file), asks("1.0"), Message.of("tool", result), USER] for n in range(8)
+    ]
+    target.sent(dialogs[0])
+    tracemalloc.start()
+    try:
+        for dialog in dialogs:
+            target.sent(dialog)
+        assert tracemalloc.get_traced_memory()[0] < 500_000
+    finally:
+        tracemalloc.stop()
 
 
 @wires

@@ -202,6 +202,21 @@ def test_every_shape_of_failure_is_raised(wire: str) -> None:
             assert (caught.value.status, caught.value.retryable) == (200, True)
 
 
+UNCLOSED = {  # each has its finish reason, but not its end marker
+    "chat": choices(delta={"content": "hi"}, finish_reason="stop"),
+    "anthropic": MESSAGE[: MESSAGE.index(b"event: message_stop")],
+    "gemini": gemini.sse(gemini.response(gemini.text("hi"))),
+}
+
+
+@pytest.mark.parametrize("wire", UNCLOSED)
+def test_only_an_end_marker_closes_an_answer_to_errors(wire: str) -> None:
+    assert READ[wire](UNCLOSED[wire], 0)[0].message.text == "hi"
+    for failure in FAILURES[wire][0]:
+        with pytest.raises(Overloaded):
+            READ[wire](UNCLOSED[wire] + b"data: %b\n\n" % as_json(failure)[0], 0)
+
+
 def test_a_failed_response_has_its_code_and_is_one_even_when_nothing_is_said() -> None:
     full = {"type": "insufficient_quota", "code": "insufficient_quota", "message": "no"}
     with pytest.raises(RateLimited) as caught:

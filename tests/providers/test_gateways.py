@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -261,6 +262,32 @@ class TestUsage:
         first, later = {"prompt_tokens": 15, "completion_tokens": 0}, {"prompt_tokens": 15, "completion_tokens": None}
         reply, _ = streamed(CHAT, {**chunk("stop"), "usage": first}, {"choices": [], "usage": later})
         assert reply.usage == Usage(input_tokens=15, output_tokens=0)
+
+
+class TestChoices:
+    @staticmethod
+    def of(codec: Any, index: int, text: str, *, is_whole: bool = False, is_last: bool = True) -> dict[str, Any]:
+        if codec is GEMINI:
+            end = {"finishReason": "STOP"} if is_last else {}
+            return {"index": index, "content": {"parts": [{"text": text}]}, **end}
+        finish = "stop" if is_last else None
+        return {"index": index, "message" if is_whole else "delta": {"content": text}, "finish_reason": finish}
+
+    @pytest.mark.parametrize(("codec", "name"), [(CHAT, "choices"), (GEMINI, "candidates")])
+    @pytest.mark.parametrize("indices", [*permutations([0, 1, 2]), (3, 2), (2,)])
+    def test_the_one_with_the_index_0_is_read_or_else_the_first(
+        self, codec: Any, name: str, indices: tuple[int, ...]
+    ) -> None:
+        read = 0 if 0 in indices else indices[0]
+        at_once = {name: [self.of(codec, index, f"{index}{index}", is_whole=True) for index in indices]}
+        assert whole(codec, at_once).message.text == f"{read}{read}"
+        pieces = [(index, is_last) for is_last in (False, True) for index in indices]
+        in_turns = [{name: [self.of(codec, index, f"{index}", is_last=is_last)]} for index, is_last in pieces]
+        one_by_one = sorted(in_turns, key=lambda chunk: indices.index(chunk[name][0]["index"]))
+        for chunks in (in_turns, one_by_one):
+            reply, deltas = streamed(codec, *chunks)
+            told = "".join([delta.text for delta in deltas if isinstance(delta, TextDelta)])
+            assert (reply.message.text, told, reply.finish) == (f"{read}{read}", f"{read}{read}", "stop")
 
 
 BEGUN = {"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": 15, "cache_read_input_tokens": 4}}}
