@@ -181,13 +181,13 @@ class TestList:
         assert "turn 2 of the conversation 'a[31mred]0;title2Jbc'" in shown
         assert not CONTROLS.search(shown)
 
-    @pytest.mark.parametrize("code", ["def kept(): return SqliteStore('own.db')", "kept = Runs(SqliteStore('own.db'))"])
     def test_a_store_in_the_home_folder(self, store: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv("HOME", str(store.parent))
         monkeypatch.setenv("USERPROFILE", str(store.parent))
         begin(store, "one")
         assert names("--store", "~/runs.db") == ["one"]
 
+    @pytest.mark.parametrize("code", ["def kept(): return SqliteStore('own.db')", "kept = Runs(SqliteStore('own.db'))"])
     def test_a_store_that_code_makes(self, here: Path, code: str):
         (here / "keeping.py").write_text(f"from fsm_agent.store import Runs, SqliteStore\n{code}")
         begin(here / "own.db", "r1")
