@@ -1,4 +1,4 @@
-"""The outcomes of effects, and the events that the table receives in place of some of them.
+"""The outcomes of effects, and the events that the table receives in place of some outcomes.
 
 ``kind`` is the name of the trigger, and the tag in JSON.  ``at_s`` is the Unix time of the outcome, or 0.0 if unknown.
 """

@@ -4,9 +4,9 @@ The effects that a process waits for follow from its state alone.  A driver read
 them, and passes each outcome to `advance`.
 
 Processes nest.  A child's effects are among its parent's, and their keys there consist of the child's name and their
-own key, as in ``drafting/warm/model:3``.  The *path* of an effect consists of the names of the children that lead to
-it, from the outside in.  The `SEPARATOR` is a slash because neither keys (``prefix:subject``) nor Python names contain
-a slash, so the text before the first slash is always the name of a child.
+own key, as in ``drafting/warm/model:3``.  The *path* of an effect lists the children that lead to it by name, from the
+outside in.  The `SEPARATOR` is a slash because neither keys (``prefix:subject``) nor Python names contain a slash, so
+the text before the first slash is always the name of a child.
 
 A child performs one of its parent's effects, and is named after that effect's key.  Instead of that effect, the parent
 waits for the child's effects.  The child's end becomes the effect's outcome.

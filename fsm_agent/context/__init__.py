@@ -1,4 +1,4 @@
-"""Passes, budgets and summaries, which decide what parts of a long dialog a request shows.
+"""Passes, budgets and summaries, which decide which parts of a long dialog a request shows.
 
 Each request has its own view, and the dialog itself stays whole.  Nothing here sends a request to a model; the extra
 request for a summary is made by the call.

@@ -255,7 +255,7 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
 
         The inner call counts towards the outer call's usage, and may use what is left of that call's budgets and time.
         It has the same deps unless you pass others, and the outer call's approver if its own agent has none.  It ends
-        when the function ends.  Its events go to its own agent's hooks.
+        with the function, and its events go to its own agent's hooks.
 
         If the outer call is in a store, the inner call is stored too, under the function call's name and a number.
         When the function runs again after a crash, the inner call continues or returns its result.  If the function

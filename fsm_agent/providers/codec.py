@@ -191,7 +191,7 @@ class Profile(Value, frozen=True, kw_only=True):
     """A model's capabilities, and the names of its request fields.  Override the fields that differ.
 
     If a request needs something that the model does not support, encoding raises `UsageError`.  Mere preferences are
-    dropped or replaced, which the reply reports.
+    dropped or replaced, and the reply reports this.
 
     Examples:
         >>> Profile(native_schema=False, output_mode="prompted").output_mode

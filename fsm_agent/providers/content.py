@@ -277,7 +277,7 @@ def streamed_arguments(text: str) -> str:
 
 
 def _only_object(row: str) -> str | None:
-    """Return the text of the only object with values in a row of JSON documents, or None if there is anything else."""
+    """Return the text of the only non-empty object in a series of JSON documents, or None if there is anything else."""
     found: tuple[Any, str] | None = None
     at = 0
     try:

@@ -190,7 +190,7 @@ def request_id(headers: Mapping[str, str]) -> str | None:
 
 
 class CutText(str):
-    """A string that begins or ends with half a surrogate pair, in place of which its value as a `str` has U+FFFD.
+    """A string that begins or ends with half a surrogate pair, which its value as a `str` shows as U+FFFD.
 
     Attributes:
         halves: The string as received.

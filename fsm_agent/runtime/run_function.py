@@ -47,7 +47,7 @@ def is_in_doubt(process: Process) -> bool:
 
 
 class InnerCalls:
-    """Keeps track of the agents and flows that one run of a function calls, over all of its attempts.
+    """Keeps track of the agents and flows that a function calls during one run, in all its attempts.
 
     ``key`` identifies the function call and stays the same after a resume.  ``asks_for_them`` is True if the outer run
     asks the questions of the inner runs.

@@ -1,6 +1,6 @@
 """Makes pages of runs, and waits for news about runs that others drive.
 
-A *group* consists of the runs of one agent that share a state and the kinds of their open questions.  Even many runs
+A *group* consists of one agent's runs that share a state and have the same kinds of open questions.  Even many runs
 form few groups, and a store finds the runs in each group in the order of their last change, so a page is merged from
 groups.
 
@@ -39,7 +39,7 @@ Place: TypeAlias = tuple[float, int]  # the time of the last change of a run, an
 
 
 class Group(NamedTuple):
-    """Runs of one agent that share a state and the kinds of their open questions."""
+    """One agent's runs that share a state and have the same kinds of open questions."""
 
     agent: str
     is_failed: bool

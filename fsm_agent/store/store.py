@@ -205,7 +205,7 @@ class Page(list[Run]):
 
 
 class RunCount(Value, frozen=True, kw_only=True):
-    """The number of an agent's runs that share a state and the kinds of their open questions.
+    """The number of an agent's runs that share a state and have the same kinds of open questions.
 
     Examples:
         >>> agent = Agent(Script("Hi."), name="desk", store=MemoryStore())
