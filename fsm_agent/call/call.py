@@ -67,15 +67,15 @@ class AgentCall(Process, Generic[Out]):
 
     Args:
         record: The call's state.
-        prompt: The task's prompt: functions, output, handlers.
+        prompt: The task's prompt, with its functions, output and handlers.
         settings: Options for requests to the model.
         args: Options for this call only, which override the options of its prompt.
         stop_when: A pure function that may end the call after a reply.
         check: A function that judges each answer before it becomes the output; see `Agent`.
         view: A view that selects the part of the dialog that the model sees; by default, all of it.
         deps: The functions' dependencies, for their `Context`.
-        has_approver: Whether the driver has an approver, which is asked about every function unless its policy exempts
-            it.
+        has_approver: Whether the driver has an approver, which is asked about every function unless the function's
+            policy exempts it.
 
     Attributes:
         problem: The exception that the parser or check raised on the latest reply, or with which a function made the

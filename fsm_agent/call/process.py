@@ -281,7 +281,7 @@ class Process(ABC):
         steps: The steps of the last `advance`, in order: each is a `Stepped` or, for a child's step, an `Inside` with
             the path.
         change: The changes that the last `advance` made to the effects, or None if they are unknown.
-        driver: The driver that has claimed the process, or None.  Its `wake` makes it check the process again.
+        driver: The driver that has claimed the process, or None.  The driver's `wake` makes it check the process again.
         end_request: The latest request to end the process, until the driver handles it, or None.
         journal: The journal to which each `advance` adds an entry; None for an inner process.
         waits_inside: The runs that functions were waiting for when the last driver left, by the keys of the functions'

@@ -53,7 +53,8 @@ class Limits(Value, frozen=True, kw_only=True):
         request_s: The maximum duration of one request to the model, in seconds.  A longer request fails, and may be
             repeated.
         check_s: The maximum duration of one check of an answer, in seconds.  A longer check makes the call fail.
-        wait_s: The longest wait before a recall, in seconds.  The call ends if a provider asks for a longer wait.
+        wait_s: The longest wait before a failed request is repeated, in seconds.  The call ends if a provider asks for
+            a longer wait.
         identical_rounds: How many rounds in a row with the same function calls count as a loop; 2 or more.
         on_loop: What happens in a loop.  ``"stop"`` ends the call.  ``"warn"`` reports the loop at every multiple of
             `identical_rounds`.  ``"tell"`` does the same, and also tells the model.
@@ -188,7 +189,7 @@ class Ending(Value, frozen=True, kw_only=True):
 
 
 class Tally(Value, frozen=True):
-    """A function's successes and failures in a call, which together make the number of its runs."""
+    """A function's successes and failures in a call, whose sum is the number of its runs."""
 
     successes: int = 0
     failures: int = 0

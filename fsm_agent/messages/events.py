@@ -216,7 +216,7 @@ class ReplyCompleted(Value, frozen=True):
 
 
 class Stepped(Value, frozen=True):
-    """A step was taken by a row of the table.  If the call stayed in its state, ``source == to``.
+    """The process took a step, as a row in its table says.  If its state stayed the same, ``source == to``.
 
     Examples:
         >>> events = Agent(Script("Hi.")).stream("Hello")
@@ -305,7 +305,9 @@ class FunctionProgress(Value, frozen=True):
 
 
 class FunctionEnded(Value, frozen=True):
-    """A function returned, raised or was abandoned.  ``text`` is its result or error, before any `ResultPipeline`.
+    """A function returned, raised an exception or was abandoned.
+
+    ``text`` is its result or error, before any `ResultPipeline`.
 
     Examples:
         >>> @function

@@ -64,8 +64,8 @@ class RunBusy(StoreError):
     Args:
         run: The name of the run.
         holder: The name of the run's holder.
-        since_s: Unix time of the holder's claim.
-        until_s: Unix time at which the lease ends, unless it is renewed.
+        since_s: The Unix time at which the holder claimed the run.
+        until_s: The Unix time at which the lease ends, unless it is renewed.
 
     Attributes:
         is_answered: Whether the answers in the request were posted.  If so, they will reach the holder; do not pass
@@ -126,7 +126,7 @@ class AlreadyAnswered(StoreError):
         run: The name of the run.
         key: The key of the question.
         by: The person who answered.
-        at_s: Unix time of the answer.
+        at_s: The Unix time of the answer.
 
     Examples:
         >>> AlreadyAnswered("refund-17", "ask:1.0", by="ann", at_s=1_800_000_000.0).by

@@ -307,8 +307,8 @@ class Store(Protocol):
             holder: The name of the holder of the new run, or None for no holder.
             for_s: How long the lease lasts, in seconds.
             lines: The first entries, written in the same commit.  They need a holder.
-            start: When the run is due, and its priority, or None for at once and priority 0.  It must be None if there
-                is a holder.
+            start: When the run is due, and its priority.  None, which is required if there is a holder, means at once,
+                with priority 0.
 
         Returns:
             The lease, or True if there is no holder, or False if the run already exists with the same header, in which
@@ -510,10 +510,10 @@ class Store(Protocol):
         """
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for at most ``timeout_s`` seconds until a run may be due.  This may return early for no reason."""
+        """Wait up to ``timeout_s`` seconds until a run may be due.  This may return early for no reason."""
 
     def wait_for_rest(self, seen: int, timeout_s: float) -> int:
-        """Wait for at most ``timeout_s`` seconds until a run may have been released.
+        """Wait up to ``timeout_s`` seconds until a run may have been released.
 
         This may return early for no reason, and may miss changes by other processes.  A caller that waits for a run
         must also look at it from time to time.
