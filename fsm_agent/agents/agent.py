@@ -106,7 +106,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         functions: The functions that the model may call: `Function`s, plain callables, toolsets and MCP servers.
             Toolsets and servers are asked for their functions at the start of each call.
         output: The type of the answer; see `Prompt`.
-        finalizer: Text or a `Prompt` for wording the final answer, such as ``"Say it for a child: {{ answer }}"``.
+        finalizer: Text or a `Prompt` that asks for the final wording, such as ``"Say it for a child: {{ answer }}"``.
             After the model has answered in text, the finalizer is sent in one more request, without functions, and the
             reply becomes the answer.  A `Prompt` may have its own output type.
         prompt: The prompt for tasks that are plain text, with the variable ``{{ task }}``.
@@ -126,12 +126,12 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
             optionally, its `Context`.  It returns True, False, ``Approved()``, ``Denied(reason)`` or
             ``Modified(arguments_json)``, or None to suspend the agent call.  Without an approver, only functions that
             require approval suspend the agent call.
-        context: How requests shorten a long dialog, which itself stays complete.  Give a list of passes for every
-            request (``[shorten(4_000), keep_last(8)]``), a `Budget` for requests that are too long, or both, with the
-            budget last; see `fsm_agent.context`.  The default is ``Budget()`` if the model's context window is known.
-            ``[]`` sends the whole dialog.
-        keep: Passes that choose what the next turn in a conversation, or a call with ``after=result``, inherits, such
-            as ``[summarize(keep=12)]``.  The result's own dialog stays complete.
+        context: How a long dialog is shortened in requests.  The dialog itself stays complete.  Give a list of passes
+            for every request (``[shorten(4_000), keep_last(8)]``), a `Budget` for requests that are too long, or both,
+            with the budget last; see `fsm_agent.context`.  The default is ``Budget()`` if the model's context window is
+            known.  ``[]`` sends the whole dialog.
+        keep: Passes that choose what is inherited by the next turn in a conversation, or by a call with
+            ``after=result``, such as ``[summarize(keep=12)]``.  The result's own dialog stays complete.
         results: How to change function results before the model sees them.
         prices: The prices of the model's tokens: a `Price`, or a mapping from model names to prices, with ``"*"`` for
             all other models.  With prices, ``result.usage`` includes the cost.  By default, prices are read from the
@@ -451,8 +451,8 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         that you pass replace them.
 
         If the prompt has changed, the call's ``prompt_change`` says so and a warning is logged, or, with
-        ``on_change="error"``, an error is raised instead.  Trust an unsigned document only as far as you trust code;
-        see `fsm_agent.call.restore`.
+        ``on_change="error"``, an error is raised instead.  Treat an unsigned document like code, and restore it only if
+        you trust its source; see `fsm_agent.call.restore`.
 
         Raises:
             SnapshotError: If the document is damaged, changed or inconsistent, or belongs to another prompt.
@@ -512,7 +512,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         """Classify text or a dialog, and return the probability of each class.
 
         Args:
-            what: Text, a `Payload`, or a dialog, after which the question comes.
+            what: Text, a `Payload`, or a dialog to which the question is added.
             classes: Strings, members of an `Enum`, or an `Enum` class.
             prompt: The question, with the optional variables ``{{ text }}`` and ``{{ classes }}``.
             calibration: A correction to the probabilities; see `Calibration.of_prior`.

@@ -233,7 +233,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         agent_group: The names of the sub-agents, or a mapping from these names to arguments for an `Agent`.  The class
             attributes apply to each of them, except ``output``, ``check`` and ``prompt``.
         expertise: What the agent can do.  It serves as the system prompt if no other is given.  If there is only one
-            sub-agent, the expertise also applies to that.
+            sub-agent, the expertise also applies to it.
         description: A short form of the expertise, for choosing among agents; by default, the beginning of the
             expertise.
         capabilities: What the agent can do, as a list.

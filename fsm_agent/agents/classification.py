@@ -118,7 +118,7 @@ class Calibration(Value, frozen=True, kw_only=True):
 
         Args:
             found: Classifications of many examples among which all classes are about equally frequent, or of empty
-                examples.  You do not need to know the right classes.
+                examples.  You do not need to know their correct classes.
         """
         rows, names = _rows(found)
         bias = [math.log(fmean([math.exp(row[i]) for row in rows])) for i in range(len(names))]
@@ -315,7 +315,7 @@ def _shared(one: str, other: str) -> int:
 
 # Asking
 
-Result: TypeAlias = CallResult[Any]  # of `Scores`; the type of a dialog does not tell its prompt
+Result: TypeAlias = CallResult[Any]  # its output is `Scores`, but a dialog's type does not say so
 Plan: TypeAlias = "Generator[Ask, Result, Classification[Any]]"
 What: TypeAlias = str | Payload | Message | Sequence[Message | ChatDict] | CallResult[Any]  # can be classified
 OnMissing: TypeAlias = Literal["zero", "error"]

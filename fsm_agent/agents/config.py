@@ -384,7 +384,7 @@ def _secrets(values: Any) -> Secrets:
 def _error(file: Path | None, values: Any, problems: Iterable[Problem]) -> ConfigError:
     secrets = _secrets(values)
     found = [f"{_dotted(keys)}{secrets.mask(text)}" for keys, text in islice(problems, MAX_PROBLEMS + 1)]
-    lines = ["  " + problem.removeprefix(": ") for problem in found]  # one without keys concerns the whole
+    lines = ["  " + problem.removeprefix(": ") for problem in found]  # a problem without keys concerns the whole
     if len(lines) > MAX_PROBLEMS:
         lines[-1] = "  … and more"
     where = "" if file is None else f" in {str(file)!r}"

@@ -38,7 +38,7 @@ from fsm_agent.runtime.run_function import program_of
 from fsm_agent.validation import safe_repr
 
 MAX_SHOWN_CHARS = 200  # of an exception's text
-PROGRAM = "program:"  # prefix for the names of clients that are code of the user
+PROGRAM = "program:"  # prefix for the names of clients that run the user's code
 
 
 class Program(SyncVerbs):

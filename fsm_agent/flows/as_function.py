@@ -210,7 +210,7 @@ class InnerRun:
         """
         try:
             return self._delegate.output_of(self.run.data)
-        except Exception as error:  # of user code
+        except Exception as error:  # from user code
             raise UsageError(f"{type(error).__name__}: {error}") from error
 
     def advance(self, key: str, outcome: Any) -> None:

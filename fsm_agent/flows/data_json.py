@@ -51,7 +51,7 @@ _NO_JSON = re.compile(r"^input: Invalid JSON: (.*) \(given: .*\)$")
 def kept_adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
     """Return the adapter of a type."""
     plain = type_adapter(kind)
-    return _kept(plain) if plain.pydantic_complete else plain  # its names may be known later
+    return _kept(plain) if plain.pydantic_complete else plain  # the type's names may be known later
 
 
 @lru_cache(512)
@@ -81,7 +81,7 @@ def _keeping(schema: Any) -> Any:
         and own
         and schema["json_schema"].get("items_schema") == own.get("schema")
     ):
-        made["serialization"] = {**own, "schema": _keeping(own["schema"])}  # of the items of a Sequence
+        made["serialization"] = {**own, "schema": _keeping(own["schema"])}  # the schema of a Sequence's items
     if all(made[key] is value for key, value in schema.items()):
         made = schema
     found = _WRAPPED.get(schema.get("type", "")) if "serialization" not in schema else None
@@ -227,7 +227,7 @@ def _own_loss(value: Any, again: Any) -> str:
         return "its default_factory; use a plain dict"
     if isinstance(value, pydantic.BaseModel):
         more = [name for name in vars(value) if name not in vars(again) and not hasattr(type(value), name)]
-        return f"{more[0]!r}, which is not one of its fields" if more else ""  # of model_copy(update=…)
+        return f"{more[0]!r}, which is not one of its fields" if more else ""  # added by model_copy(update=…)
     return f"its type {type(value).__qualname__}" if is_dataclass(value) and type(again) is not type(value) else ""
 
 

@@ -379,7 +379,7 @@ def gather(name: str, /, *members: Any, enough: float | None = None, **options: 
 
     If a member fails, the others are abandoned.  With ``enough=2``, the state gives two values as soon as it has them,
     and abandons the other members.  ``enough=0.5`` means half of the members, rounded up.  When too few members are
-    left, the state fails with the failure of the failed member that is listed first.
+    left, the state fails with the failure of whichever failed member is listed first.
 
     Args:
         name: The name of the state.
@@ -519,7 +519,7 @@ def each(
 
 
 def subflow(name: str, flow: Flow[S], given: Callable[[E], S], **options: Unpack[TimeOptions[E]]) -> SubflowState[E, S]:
-    """Return a state that waits for another flow and gives its last data.
+    """Return a state that waits for another flow and gives that flow's final data.
 
     Args:
         name: The name of the state.

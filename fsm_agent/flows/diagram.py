@@ -41,7 +41,7 @@ class _Drawing:
 
     level: Level | None = None
     depth: int | None = None
-    drawn: dict[str, str] = field(default_factory=dict)  # by the name of a flow inside: the state that shows it
+    drawn: dict[str, str] = field(default_factory=dict)  # the state that shows an inner flow, by the flow's name
     nodes: list[Node] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
 

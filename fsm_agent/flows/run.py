@@ -693,7 +693,7 @@ def restore(
 ) -> FlowRun[Any]:
     """Return the run that `FlowRun.snapshot` wrote, ready to continue.
 
-    Trust a document only as far as you trust code; see `fsm_agent.call.restore`.
+    Treat a document like code, and restore it only if you trust its source; see `fsm_agent.call.restore`.
     """
     run: FlowRun[Any] = FlowRun(flow, record_from(document, flow, signing_key), run_context)
     try:

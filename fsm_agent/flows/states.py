@@ -91,7 +91,7 @@ class End(State[Any]):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Row(Generic[D]):
-    """A row of a flow's table.  On a trigger and a type of answer, it leads to another state if the guard returns True.
+    """A row of a flow's table.  For a trigger and a type of answer, it leads to a state if the guard returns True.
 
     Attributes:
         source: The state in which the row is taken.
@@ -441,7 +441,7 @@ class PauseState(LiveState[D, None]):
 
 
 class SubflowState(_Failing[D, A]):
-    """A state that waits for another flow and gives its last data."""
+    """A state that waits for another flow and gives that flow's final data."""
 
     def __init__(self, name: str, flow: Flow[Any], given: Callable[[D], A], **options: Unpack[TimeOptions[D]]) -> None:
         super().__init__(name, AnswerTypes(name, (flow.data,)), **options)

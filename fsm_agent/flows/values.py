@@ -289,7 +289,7 @@ def case_name(case: Any) -> str:
 
 def union_of(types: Sequence[Any]) -> Any:
     """Return the union of types."""
-    return Union[tuple(types)]  # noqa: UP007  # of as many as there are
+    return Union[tuple(types)]  # noqa: UP007  # any number of them
 
 
 def returned_types(function: Callable[..., Any]) -> tuple[Any, ...]:

@@ -82,7 +82,7 @@ def _at_once(_: object, function: Callable[..., T], *arguments: Any) -> asyncio.
 
 
 _current: Background | None = None  # of this process
-_inherited: list[object] = []  # by a fork; kept, because destructors would close the parent's resources
+_inherited: list[object] = []  # kept after a fork, because destructors would close the parent's resources
 
 
 def background() -> Background:

@@ -206,7 +206,7 @@ def _is_open(state: LiveState[Any, Any]) -> bool:
 class _Move(NamedTuple):
     words: str
     make: Callable[[FlowRun[Any]], None]
-    is_of_code: bool = False  # an agent or a function decides it, not a person or a clock
+    is_of_code: bool = False  # decided by an agent or a function, not a person or a clock
     is_cancellation: bool = False
 
 

@@ -45,14 +45,14 @@ from fsm_agent.web.requests import BadRequest, ClientRequest, answer_questions
 Item: TypeAlias = tuple[int, Event]  # the number of steps so far, including the event's own
 RETRY_S = 1.0  # delay before a run that made no progress is driven again
 SWEEP_S = 5.0  # between two searches for abandoned runs
-TAKEN_UP = 100  # abandoned runs taken up at each search
+TAKEN_UP = 100  # abandoned runs picked up at each search
 
 
 class RunFollower:
     """Drives the runs of an agent or a flow, and sends their events to any number of listeners.
 
     Runs are driven here, each in its own task, or by workers.  A run continues even if no client is listening.  With a
-    store, the next process takes up the run after a crash; without one, runs are kept in memory.  Runs that other
+    store, the next process picks up the run after a crash; without one, runs are kept in memory.  Runs that other
     programs have put into the store are driven here only after a call to `answer` or `cancel`.
 
     Use a follower in a single event loop, as in ``async with RunFollower(agent) as live``, or call `close` at the end.
@@ -111,7 +111,7 @@ class RunFollower:
         self._options, self._drives, self._service = {**options, "deps": deps}, drives, service
         self._driven: dict[str, EventLog] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._sizes: dict[str, dict[str, int]] = {}  # of runs in memory, by conversation; the longest at rest is first
+        self._sizes: dict[str, dict[str, int]] = {}  # of runs in memory, by conversation, the oldest first
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -383,7 +383,7 @@ class RunFollower:
             await self._look_after(run, told)
 
     async def _look_after(self, run: str, told: EventLog) -> None:
-        """Continue a run that was answered while it was coming to rest, or that waits for a time."""
+        """Continue a run that was answered just as it stopped, or that waits for a time."""
         try:
             row = await asyncio.to_thread(self.runs.store.get, run)
         except RunUnknown:
@@ -394,7 +394,7 @@ class RunFollower:
         self._start(run)
 
     async def _sweep(self) -> None:
-        """Take up runs that another process has abandoned."""
+        """Pick up runs that another process has abandoned."""
         while True:
             try:
                 for run in await asyncio.to_thread(self._left_behind):

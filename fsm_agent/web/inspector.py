@@ -148,7 +148,7 @@ _MOST_FIELDS = 200
 _KEPT = 8  # cached runs
 _COUNTED_S = 20.0  # how long counts of all runs are cached
 _HERE = Path(__file__).parent
-# The key of a question, and by field the problems of its answer and the texts typed
+# A question's key, and for each field of the answer, what is wrong with it and the text that was typed
 Failed: TypeAlias = tuple[str, Mapping[str, str], Mapping[str, str]]
 
 

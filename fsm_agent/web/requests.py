@@ -53,7 +53,7 @@ class ClientRequest(NamedTuple):
     answers: Mapping[str, Any]  # outcomes of approvals and values for other questions, by key
     is_continued: bool = False  # the client continues the message that asked
     payloads: Mapping[str, Any] = {}  # raw answers by key: an object with `approved` may also answer a flow
-    results: Mapping[str, Returned] = {}  # of functions that the client runs, by key; it repeats those that are known
+    results: Mapping[str, Returned] = {}  # of functions that the client runs, by key, including known ones
     tools: tuple[str, ...] = ()  # names of the functions that the client runs
     is_again: bool = False  # the client wants another answer to its last message, for example after a failure
 

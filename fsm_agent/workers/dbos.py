@@ -68,7 +68,7 @@ class DbosEngine(Engine):
             self._tidied_s = time.monotonic()
             try:
                 self._tidy()
-            except Exception as error:  # of the database
+            except Exception as error:  # from the database
                 LOG.warning("finished jobs of DBOS could not be removed: %s", error)
         super().pause(seconds)
 
@@ -86,5 +86,5 @@ class DbosEngine(Engine):
             in_s = self.drive(run)
             if in_s is not None:
                 self.store.tell(run, in_s)
-        except Exception as error:  # of the store; the run is found again
+        except Exception as error:  # from the store; the run will be found again
             LOG.warning("run %s could not be announced: %s", run, error)

@@ -127,7 +127,7 @@ class Engine(ABC):
         except UsageError as error:
             LOG.warning("all workers under an engine need the same agents: %s", error)
             return None
-        except Exception as error:  # of the store
+        except Exception as error:  # from the store
             LOG.warning("run %s could not be driven; it is tried again: %s", run, error)
             return LOST_S
         with self._counting:

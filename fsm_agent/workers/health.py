@@ -106,8 +106,8 @@ class HealthServer:
     Args:
         worker: The worker.
         port: The TCP port, or 0 for any free port.
-        host: The address to listen on.  Every client that can reach it can read how many runs there are, so the default
-            is this machine.
+        host: The address to listen on.  Every client that can reach it can read how many runs there are, so by default
+            only this machine can.
 
     Attributes:
         port: The port that the server listens on.
@@ -271,7 +271,7 @@ class RunsCollector:
     def _read(self) -> RunsHealth | None:
         try:
             return self._runs.health()
-        except Exception as error:  # of the store
+        except Exception as error:  # from the store
             _log.warning("the runs could not be counted: %s", error)
             return None
 

@@ -159,7 +159,7 @@ class WorkerPool:
     async def _advance(self, claimed: Claimed) -> None:
         try:
             await self._drive(claimed)
-        except Exception as error:  # of the store, while the run was released
+        except Exception as error:  # from the store, while the run was released
             _log.warning("a run could not be given back; its lease ends by itself: %s", error)
 
     def _end(self, task: asyncio.Task[None]) -> None:

@@ -65,7 +65,7 @@ class TemporalEngine(Engine):
                 self._is_beginner, self.hears_since_s = True, time.monotonic()
             for note in self._session.notifies(timeout=seconds):
                 self._portal.call(self._begin, *json.loads(note.payload))
-        except Exception as error:  # of the database or Temporal
+        except Exception as error:  # from the database or Temporal
             LOG.warning("a job for Temporal could not be started; its run will be found again: %s", error)
             self._hang_up()
             time.sleep(seconds)

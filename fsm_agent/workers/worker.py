@@ -244,7 +244,7 @@ class Worker:
             try:
                 pruned = self.runs.prune(keep=self._keep, max_age_s=self._max_age_s)
                 _log.info("deleted %d runs that had ended", len(pruned))
-            except Exception as error:  # of the store; the next attempt comes in an hour
+            except Exception as error:  # from the store; the next attempt is in an hour
                 _log.warning("old runs could not be deleted: %s", error)
             if is_over.wait(PRUNE_S):
                 return

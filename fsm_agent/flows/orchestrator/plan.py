@@ -67,8 +67,8 @@ class Step:
         intent_template: The task for the agent, with {{ placeholders }}: ``task``, ``previous_output``,
             ``step_2_output``, or the name or ``output_key`` of an earlier step.  Any other name refers to the earlier
             step that shares the most words with it or, if several tie, to the latest of them.
-        assigned_agent: The name of an agent.  If empty, the agent whose description shares the most words with the
-            step.
+        assigned_agent: The name of an agent.  If it is empty, the step goes to the agent whose description shares the
+            most words with it.
         expected_output: What the output should be.
         requires_validation: Whether the validator checks the output.  If it answers FAIL, the step fails.
         requires_approval: Whether a person reviews the output.
