@@ -252,7 +252,7 @@ def _inner(value: Any, fields: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
 
     Args:
         value: The value.
-        fields: A function that returns the values of those record fields that count.
+        fields: A function that returns the values of the record fields to include.
     """
     pending, seen = [value], set[int]()
     while pending:

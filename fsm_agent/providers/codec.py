@@ -75,9 +75,9 @@ class _EncodedDialog:
                 _encoded.pop(old, None)
 
 
-_LONG = 20  # messages; with shorter dialogs, 400 calls at once take 15 % longer if they are kept
+_LONG = 20  # in messages; if shorter dialogs were kept too, 400 concurrent calls would take 15 % longer
 _MOST_KEPT = 500
-_MOST_FILE_BYTES = 100_000  # in a kept dialog: dialogs with one file in common hold a copy of it each, in base64
+_MOST_FILE_BYTES = 100_000  # the limit for a kept dialog, since dialogs that share a file each hold a base64 copy
 _encoded: dict[Any, _EncodedDialog] = {}  # in this OS process, the latest last; see `_place`
 
 
@@ -554,10 +554,10 @@ class Decoder(ABC):
         raise no_object(document, self.headers)
 
     def take_held(self, *, is_whole: bool) -> list[Delta]:
-        """Read what was held back in case something else came first, now that nothing more follows.
+        """Read the data that was held back in case better data would follow.  Called when nothing more follows.
 
         Args:
-            is_whole: True if it is from a complete response.
+            is_whole: True if the data is from a complete response.
 
         Raises:
             ProviderError: See `take`.

@@ -330,7 +330,7 @@ def object_at(value: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 class FirstChoice:
-    """The choice that is read, of those that a service sends: the one with the index 0, or else the first.
+    """The one choice that is read from those that a service sends: the one with index 0, or else the first.
 
     Choices may arrive in any order, whole or in pieces.
 
@@ -344,7 +344,7 @@ class FirstChoice:
         self._held: list[tuple[Any, Mapping[str, Any]]] = []
 
     def has(self, piece: Mapping[str, Any], index: Any) -> bool:
-        """Return whether a piece belongs to the choice.  Without an index, it does.
+        """Return whether a piece belongs to the choice.  A piece without an index does.
 
         While the choice has not begun, pieces with an index other than 0 are held.
         """
@@ -359,7 +359,7 @@ class FirstChoice:
         return True
 
     def take_held(self) -> list[Mapping[str, Any]]:
-        """Begin the choice whose pieces were held first, and return them.  Return [] if the choice has begun."""
+        """Begin the choice that was held first, and return its pieces, or [] if a choice has already begun."""
         if self.has_begun or not self._held:
             return []
         self._index = self._held[0][0]

@@ -155,7 +155,7 @@ class AsyncDriver(Driver):
         self.drop(alone.key)
 
     def _report_alone(self, alone: Activity, arrived: Event) -> Event | None:
-        """Return the first event to report for one that has arrived, and put the others into the inbox."""
+        """Return the first of the events to report for an event that has arrived, and put the others into the inbox."""
         if self.process.end_request is not None:
             return None
         events = alone.events_of(arrived)
