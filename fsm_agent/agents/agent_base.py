@@ -450,7 +450,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         return made
 
     def check_available(self) -> None:
-        """Check that no key, address or library is missing, without calling a model.
+        """Check, without calling a model, that no key, address or library is missing.
 
         Raises:
             ConfigError: If something is missing.  The error names it.

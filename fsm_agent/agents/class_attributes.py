@@ -71,7 +71,7 @@ def _meant(name: str, value: Any, owner: type, known: Iterable[str]) -> str | No
 
 
 def _argument_for(name: str) -> str | None:
-    """Return the agent argument that a name stands for, as one of its fields or as another library's word for it."""
+    """Return the argument to use for a field of `Settings` or `Limits`, or for another library's word."""
     for part in (Settings, Limits):
         if name in field_names(part):
             return f"{part.__name__.lower()}={part.__name__}({name}=…)"

@@ -7,8 +7,8 @@ driver's thread or task.  A slow method therefore delays the call, and an except
 A method with a second parameter also receives the current record of the event's call.  This parameter must have no
 default, or be named ``record``, or be annotated with a record type.
 
-A hook that must tell calls apart has a method ``of_call`` and receives no events itself.  At each call's first event,
-``of_call`` is called with a `Where`, and returns the hook for this call's events, or None.
+A hook that needs to tell calls apart has a method ``of_call``, and receives no events itself.  At each call's first
+event, ``of_call`` is called with a `Where`, and returns the hook for this call's events, or None.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Diagrams of the machine of agent calls, and of runs.
+"""Diagrams of runs, and of the machine that every agent call follows.
 
 Dashed lines mark the exception branch, whose messages are sent to the model and then pruned from the dialog.
 `write_call_diagram` writes ``diagrams/agent_call.*``.

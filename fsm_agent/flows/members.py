@@ -1,7 +1,7 @@
 """The process that runs the members of one state as its children, with a small table of its own.
 
-At most `ParallelState.parallel` members run at once and the others begin later, in order.  Thus the cost of a step does
-not depend on their number.  Results are kept as JSON and read back in the order of the members.
+At most `ParallelState.parallel` members run at once, and the others begin later, in order.  The cost of a step
+therefore does not depend on the number of members.  Results are kept as JSON and read back in the order of the members.
 """
 
 from __future__ import annotations

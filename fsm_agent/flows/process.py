@@ -1,7 +1,8 @@
 """The base class of runs and of members: processes whose states wait for children or effects.
 
 A state that asks an agent, runs another flow or has members begins a child process.  A state that runs a function or
-waits for an answer causes an effect of the process itself.  Either way, the state's result is a `StateResult`.
+waits for an answer has no child, and its effect belongs to the process itself.  Either way, the state's result is a
+`StateResult`.
 """
 
 from __future__ import annotations

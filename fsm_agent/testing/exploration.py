@@ -65,7 +65,7 @@ class Explored:
 
     Attributes:
         configurations: The number of distinct pairs of a state and data, including those in subflows.
-        rows: How often each row was taken, by the row's name, which for a row in a subflow begins with the subflow's
+        rows: How often each row was taken, by the row's name.  The name of a row in a subflow begins with the subflow's
             name.
         missed: The rows that were never taken, including rows in subflows but not default rows.
         ends: How many configurations reached each end.
@@ -381,7 +381,7 @@ class _Explorer:
             state: The state.
             data: The data that the state gets.
             run_context: The context of the run that contains the state.
-            table: The rows that distinguish the state's failures, which are empty for a member.
+            table: The rows that distinguish the state's failures.  For a member, there are none.
         """
         if given := self._answers.get(state):
             return [*given, *_failures(state, table)]

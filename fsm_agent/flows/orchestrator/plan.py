@@ -481,7 +481,7 @@ def may_match(w: StepWork, intent: Intent) -> bool:
 
 
 def matched(w: StepWork, found: Matches) -> StepWork:
-    """Return those of a model's matches that name existing steps."""
+    """Return the step with a model's matches, except those that name unknown steps."""
     known = {step.step_id for step in w.earlier}
     return replace(w, matched={name: step for name, step in found.steps.items() if step in known})
 
