@@ -130,8 +130,8 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
                 makes it.
             clients: Models by state, which replace the models of the agents.  In tests, pass a `Script` for each state.
             extra: Your own JSON data.  It is saved in the record.
-            by: The name of the user who starts the run, from your login.  It is saved in the record and passed to a
-                ``deps`` function.
+            by: The name of the user who starts the run, as your login provides it.  It is saved in the record and
+                passed to a ``deps`` function.
             run_id: The name of the run in the flow's store, or None for a new name.  If the store has a run with this
                 name and the same data, that run is continued.
 

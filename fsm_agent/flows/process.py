@@ -383,8 +383,8 @@ class FlowProcess(Process):
         """Explain why a step took its row, or which row an answer would take.  The run does not change.
 
         Args:
-            event: A step of the run or of an inner run, from the trace or the events, or else a possible answer: a
-                value or a `Failure` if ``key`` is a state, otherwise an outcome, as for `advance`.
+            event: A step of the run or of an inner run, taken from the trace or the events.  Or else a possible answer,
+                which is a value or a `Failure` if ``key`` is a state, and otherwise an outcome, as for `advance`.
             key: The state that would give the value, or the key of the effect that the outcome would answer.
 
         Returns:

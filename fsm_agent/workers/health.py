@@ -106,8 +106,8 @@ class HealthServer:
     Args:
         worker: The worker.
         port: The TCP port, or 0 for any free port.
-        host: The address to listen on.  Every client that can reach it can read how many runs there are, so by default
-            only this machine can.
+        host: The address to listen on.  Every client that can reach it can read how many runs there are, so the default
+            can be reached only from this machine.
 
     Attributes:
         port: The port that the server listens on.

@@ -73,8 +73,8 @@ class Worker:
         patience_s: How long the worker keeps a run that is waiting, in seconds, for example before a request is
             repeated.  During a longer wait, the run rests in the store.
         store_patience_s: How long the store may keep failing before the worker gives up, in seconds.
-        drain_s: How long runs in progress may take to reach their next step once the worker is stopped, in seconds,
-            before they are interrupted and released.  None for no limit.
+        drain_s: How long runs in progress may take, in seconds, to reach their next step once the worker is stopped.
+            After this time, they are interrupted and released.  None means no limit.
         on_change: What happens to a run if its code has changed since it last stopped.  "report" continues with the
             current code, and logs changed prompts.  "rest" first asks a person, as for a stuck run.  "stop" makes the
             worker raise the error and leaves the run to others; use it for the first worker with a new version.

@@ -171,8 +171,8 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         agents: The agents that do the steps, with different names.  An agent may be an `Agent`, an `AgentBase`, a plain
             or coroutine function that takes the task, a `Function` that takes one string, such as
             ``flow.as_function(…)``, or an object with an ``expertise`` and ``execute(task)``.  Agents, flows and a
-            `Function` are part of the run.  Any other code that had not returned is called again when the run is
-            resumed.
+            `Function` are part of the run.  Other code is called again when the run is resumed, unless it had already
+            returned.
         blueprint: A guide for the planner, as text or a `Blueprint`.
         strategy: A strategy, or None to let the planner make one.
         config: The limits.

@@ -118,9 +118,9 @@ class Loop:
     Attributes:
         step_ids: The names of the steps.
         max_iterations: The maximum number of times that the loop runs.
-        until: The word, which the output must have alone on its last line or as a field.  If it does not in the last
-            run of the loop, the last step fails; `Remedy.RETRY` then repeats the loop, and a person's `Supply` ends it.
-            If ``until`` is empty, the loop runs exactly ``max_iterations`` times.
+        until: The word, which the output must have alone on its last line or as a field.  If the word is still missing
+            after the last run of the loop, the last step fails; `Remedy.RETRY` then repeats the loop, and a person's
+            `Supply` ends it.  If ``until`` is empty, the loop runs exactly ``max_iterations`` times.
 
     Examples:
         >>> Loop(("write", "edit"), max_iterations=3, until="good").max_iterations
