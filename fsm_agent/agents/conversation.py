@@ -26,6 +26,7 @@ from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime import drivers
 from fsm_agent.runtime.environment import Environment
 from fsm_agent.runtime.run_function import InnerCalls
+from fsm_agent.store.attempts import stuck_in
 from fsm_agent.store.claiming import Claimed, ProcessFactory, is_told_to_end
 from fsm_agent.store.errors import RunBusy, RunUnknown
 from fsm_agent.store.store import Head, Run
@@ -181,7 +182,8 @@ class Conversation(CallVerbs[Deps, Out]):
     def _end_if_cancelled(self, turn: StoredTurn, options: Mapping[str, Any]) -> StoredTurn:
         """End a turn that was cancelled while nothing drove it, because the cancellation still waits for a driver.
 
-        Only the cancellation is handled, so neither the turn's prompt nor its agent's functions are needed.
+        Only the cancellation is handled, so neither the turn's prompt nor its agent's functions are needed.  If this
+        agent cannot even rebuild the turn, such as after a handoff, the turn ends as a stuck run does.
         """
         run, deps = turn.row.id, options.get("deps")
         if turn.row.holder is not None or not is_told_to_end(self._runs.store.load(run, after=None)):
@@ -193,8 +195,13 @@ class Conversation(CallVerbs[Deps, Out]):
         try:
             process, recorder = self._runs.claims.resume(run, definition)
             drivers.run(process, agent._environment_of(process), agent._listener_to(process), recorder)
-        except (RunBusy, JournalError, ReplayError):
-            pass  # the run has a driver or is stuck, so the caller looks again
+        except RunBusy:
+            pass  # the caller looks again
+        except (JournalError, ReplayError):
+            stuck = turn_of(self._runs.journals, run, self.name)
+            if stuck_in(stuck.row) is not None:
+                self._runs.cancel(run)
+                return self._end_if_cancelled(stuck, options)
         except UsageError:
             if not self._runs.store.get(run).is_ended:  # a stuck run ends even if it cannot be driven here
                 raise

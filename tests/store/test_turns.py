@@ -26,6 +26,7 @@ from fsm_agent import (
     UsageError,
     Worker,
     function,
+    handoff,
 )
 from fsm_agent.call import Limits, Price, stop_on
 from fsm_agent.context import compress, keep_last, once, shorten
@@ -405,6 +406,20 @@ class TestEnds:
         assert conversation.call("2").output == "two"
         assert "assistant: (This turn ended without an answer: cancelled.)" in shown(conversation.read())
         assert is_whole(conversation.read())
+
+    @pytest.mark.parametrize("what", ["handed over", "approved"])
+    def test_one_that_only_others_can_continue_gives_way_when_it_was_cancelled(self, store, what):
+        began = agent_of(store, function_call("wipe", path="x"))
+        if what == "handed over":
+            to = handoff(began.changed(name="wiper", store=None))
+            began = Agent(Script(function_call(to.name)), name="desk", store=store, functions=[to])
+        with pytest.raises(CallSuspended) as waiting:
+            began.conversation("c").call("Wipe x.", run_id="r")
+        if what == "approved":
+            began.runs.all.answer("r", {waiting.value.call.effects[0].key: Approved()})
+        began.runs.all.cancel("r")
+        agent = Agent(Script("two"), name="other", store=store)
+        assert agent.conversation("c").call("2").output == "two"
 
     def test_one_that_is_stuck_gives_way_when_it_was_cancelled(self, store):
         """Though this agent has not the prompt of its task, without which the turn cannot be driven."""
