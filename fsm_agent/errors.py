@@ -7,7 +7,8 @@ FsmAgentError
 │   ├── PromptChanged          a prompt that has changed, with on_change="error"
 │   ├── ConfigError            a configuration, model name or key that is missing or wrong
 │   ├── OutcomeError           an outcome that the call does not wait for
-│   └── IllegalTrigger         a trigger that no row of the table takes
+│   ├── IllegalTrigger         a trigger that no row of the table takes
+│   └── FlowError              a flow whose definition is wrong; public in `flows`
 ├── ParseError(ValueError)     the model's mistake: shown to the model, which tries again
 │   ├── TagNotFound, ParseFailed   an answer without an intent's tag, or with an unknown intent
 ├── Retry                      a function's message to the model: what to do differently
@@ -156,6 +157,21 @@ class IllegalTrigger(UsageError):
         ... except IllegalTrigger:
         ...     print(ended.state)
         Completed
+    """
+
+
+class FlowError(UsageError):
+    """The definition of a flow is wrong.  The message names the row or the state and says what was expected.
+
+    Examples:
+        >>> @execute
+        ... def greet(name: str) -> str:
+        ...     return name
+        >>> try:
+        ...     Flow("hello", str, start=greet, rows=[])
+        ... except FlowError as error:
+        ...     print(str(error).splitlines()[0][:60])
+        flow 'hello': expected a row of greet that takes 'done', got
     """
 
 

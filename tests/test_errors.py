@@ -37,6 +37,7 @@ from fsm_agent.errors import (
     TimedOut,
     UsageError,
 )
+from fsm_agent.flows import FlowError
 from fsm_agent.testing import as_json
 
 PROVIDER_ERRORS = [ProviderError, RateLimited, Overloaded, TimedOut, AuthFailed, ContextTooLong, BadReply, ProgramError]
@@ -46,7 +47,7 @@ FACTS = {"status": 429, "code": "too_many", "request_id": "req_1", "retryable": 
 def test_the_tree():
     every = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
     assert all(issubclass(error, FsmAgentError) for error in every)
-    usage = {PromptError, PromptChanged, ConfigError, OutcomeError, IllegalTrigger}
+    usage = {PromptError, PromptChanged, ConfigError, OutcomeError, IllegalTrigger, FlowError}
     assert {error for error in every if UsageError in error.__bases__} == usage
     assert {error for error in every if ProviderError in error.__bases__} == {*PROVIDER_ERRORS} - {ProviderError}
     parse = {TagNotFound, ParseFailed}

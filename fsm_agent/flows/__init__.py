@@ -7,9 +7,9 @@ what a running flow does next, and are pure.  A `Flow` drives its runs with the 
 
 import fsm_agent.agents  # before its modules; see CONTRIBUTING.md
 import fsm_agent.diagrams  # before its modules; see CONTRIBUTING.md
+from fsm_agent.errors import FlowError
 from fsm_agent.flows.declare import ask, each, end, execute, gather, pause, race, subflow, wait
 from fsm_agent.flows.diagram import flow_diagram, run_diagram
-from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.record import AwaitAnswer, FlowLimits
 from fsm_agent.flows.run import FlowFailed, FlowResult, FlowRun, FlowSuspended

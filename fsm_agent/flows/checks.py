@@ -21,8 +21,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.options import check_environment
 from fsm_agent.call.machine import row_name
 from fsm_agent.call.result import CallResult
-from fsm_agent.errors import hint
-from fsm_agent.flows.errors import FlowError
+from fsm_agent.errors import FlowError, hint
 from fsm_agent.flows.record import FlowLimits
 from fsm_agent.flows.states import (
     CallState,

@@ -13,8 +13,7 @@ from fsm_agent._internal.structs import types_of
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.options import AnyTask
 from fsm_agent.call.result import CallResult
-from fsm_agent.errors import hint
-from fsm_agent.flows.errors import FlowError
+from fsm_agent.errors import FlowError, hint
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.states import (
     A,

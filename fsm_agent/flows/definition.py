@@ -18,7 +18,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.hooks import check_hooks
 from fsm_agent.call.journal import FlowTable
 from fsm_agent.call.machine import row_name
-from fsm_agent.errors import UsageError
+from fsm_agent.errors import FlowError, UsageError
 from fsm_agent.flows.checks import (
     Agents,
     check_agents,
@@ -27,7 +27,6 @@ from fsm_agent.flows.checks import (
     named_states,
 )
 from fsm_agent.flows.data_json import DataError, describe_json_error, dumped, kept_adapter
-from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.record import FlowLimits, FlowRecord
 from fsm_agent.flows.states import (
     CallState,

@@ -33,7 +33,7 @@ from fsm_agent.agents.runnable import (
 from fsm_agent.call.journal import Header
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.call.snapshots import lost_approval
-from fsm_agent.errors import SnapshotError, UsageError, hint
+from fsm_agent.errors import FlowError, SnapshotError, UsageError, hint
 from fsm_agent.flows import (
     activities,  # noqa: F401  # registers the activities of flows
     members,  # noqa: F401  # registers the members of states
@@ -47,7 +47,6 @@ from fsm_agent.flows.checks import (
     check_names,
 )
 from fsm_agent.flows.definition import FlowDefinition, agents_of, check_clients, functions_of, has_listener
-from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process import RunContext
 from fsm_agent.flows.run import FlowResult, FlowRun, restore
 from fsm_agent.flows.runs import Answers, Clients, FlowRuns, Result, Task, attach_journal, factory_of, outcomes_of

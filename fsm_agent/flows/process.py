@@ -26,9 +26,8 @@ from fsm_agent.call.outcomes import Begun, FunctionFailed, Outcome, Returned, St
 from fsm_agent.call.process import SEPARATOR, ChildHandle, EffectValue, Process, prefix_of
 from fsm_agent.call.record import UNHEARD, CallRecord, OnceRun, State
 from fsm_agent.call.spending import with_limits_left
-from fsm_agent.errors import OutcomeError, UsageError
+from fsm_agent.errors import FlowError, OutcomeError, UsageError
 from fsm_agent.flows.checks import once_of, refused
-from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.record import AwaitAnswer, Edited, FlowProcessRecord, RunOnData
 from fsm_agent.flows.states import (
     A,

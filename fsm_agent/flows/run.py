@@ -29,10 +29,9 @@ from fsm_agent.call.process import (
     wakes_at_s,
 )
 from fsm_agent.call.snapshots import check_forkable, with_id
-from fsm_agent.errors import FsmAgentError, IllegalTrigger, OutcomeError, SnapshotError, UsageError
+from fsm_agent.errors import FlowError, FsmAgentError, IllegalTrigger, OutcomeError, SnapshotError, UsageError
 from fsm_agent.flows.data_json import DataError
 from fsm_agent.flows.definition import FlowDefinition
-from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process import (
     NOT_BEGUN,
     FlowProcess,

@@ -18,10 +18,9 @@ from fsm_agent._internal.structs import Value, differing, from_json, to_json
 from fsm_agent.call.journal import verified
 from fsm_agent.call.record import CallRecord
 from fsm_agent.call.snapshots import inconsistency
-from fsm_agent.errors import OutcomeError, SnapshotError
+from fsm_agent.errors import FlowError, OutcomeError, SnapshotError
 from fsm_agent.flows.data_json import describe_json_error
 from fsm_agent.flows.definition import FlowDefinition
-from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.record import FlowRecord, MembersRecord, Stage, step_name
 from fsm_agent.flows.states import CallState, End, LiveState, ParallelState, SubflowState
 from fsm_agent.flows.values import case_name

@@ -23,7 +23,7 @@ from fsm_agent._internal.text import in_seconds
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.options import AnyTask
 from fsm_agent.call.result import CallResult
-from fsm_agent.flows.errors import FlowError
+from fsm_agent.errors import FlowError
 from fsm_agent.flows.values import ANY, AnswerTypes, Failure, ResultTypes, case_name, union_of
 from fsm_agent.functions.function import Function
 from fsm_agent.prompts.dialog import Dialog

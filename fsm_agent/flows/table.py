@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from fsm_agent.call.machine import Row as MachineRow
 from fsm_agent.call.machine import machine_of
-from fsm_agent.flows.errors import FlowError
+from fsm_agent.errors import FlowError
 from fsm_agent.flows.states import (
     ENDS,
     FIRST_TIME,

@@ -37,9 +37,8 @@ from fsm_agent.call.effects import schema_json
 from fsm_agent.call.record import CallRecord, State
 from fsm_agent.call.result import CallResult
 from fsm_agent.call.snapshots import inconsistency
-from fsm_agent.errors import OutcomeError
+from fsm_agent.errors import FlowError, OutcomeError
 from fsm_agent.flows.data_json import DataError, describe_json_error, dumped, kept_adapter
-from fsm_agent.flows.errors import FlowError
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.unions import adapter_of, are_alike, has_tags
 from fsm_agent.validation import require, safe_repr

@@ -18,9 +18,8 @@ from fsm_agent.agents.runnable import Runnable
 from fsm_agent.call.effects import Request
 from fsm_agent.call.record import Limits
 from fsm_agent.clients.sync_verbs import SyncVerbs
-from fsm_agent.errors import ProviderError, UsageError
+from fsm_agent.errors import FlowError, ProviderError, UsageError
 from fsm_agent.flows.checks import once_of, refused
-from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.orchestrator.plan import (
     GiveUp,
     Loop,

@@ -14,9 +14,9 @@ from typing_extensions import Unpack
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
+from fsm_agent.errors import FlowError
 from fsm_agent.flows.checks import check_class_attributes
 from fsm_agent.flows.declare import ask, each, end, execute, pause, subflow, wait
-from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.flow import Flow, FlowVerbs
 from fsm_agent.flows.orchestrator import plan as at
 from fsm_agent.flows.orchestrator.job import STEP_SPENT, TOTAL_SPENT, Job, OrchestrationResult, Team

@@ -11,7 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal
 
 from fsm_agent._internal.structs import is_amount, is_finite, is_whole
-from fsm_agent.flows.errors import FlowError
+from fsm_agent.errors import FlowError
 from fsm_agent.flows.values import Failure
 from fsm_agent.messages.message import Message
 from fsm_agent.validation import Rules, invalid, require, require_fields

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fsm_agent._internal.text import guess
-from fsm_agent.flows.errors import FlowError
+from fsm_agent.errors import FlowError
 from fsm_agent.flows.orchestrator.job import Job, Team
 from fsm_agent.flows.orchestrator.plan import MOST_STEPS, Blueprint, StepWork, intent_of, output_text, placeholders
 from fsm_agent.messages.message import Message, Payload, Text
