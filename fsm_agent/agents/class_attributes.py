@@ -17,7 +17,7 @@ from fsm_agent._internal.registry import path_of
 from fsm_agent._internal.structs import field_names
 from fsm_agent.agents.agent import ARGUMENTS
 from fsm_agent.agents.config import KEYS_ALONE, AgentConfig
-from fsm_agent.call.record import Limits
+from fsm_agent.call.limits import Limits
 from fsm_agent.errors import ConfigError
 from fsm_agent.foreign_names import WORDS
 from fsm_agent.messages.reply import Settings

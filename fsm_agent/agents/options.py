@@ -11,8 +11,8 @@ from typing_extensions import TypeVar
 from fsm_agent._internal.structs import New, field_names, is_whole
 from fsm_agent.agents.batch import Progress
 from fsm_agent.agents.run_handle import Before
+from fsm_agent.call.limits import Limits
 from fsm_agent.call.outcomes import Outcome
-from fsm_agent.call.record import Limits
 from fsm_agent.call.result import CallResult
 from fsm_agent.call.snapshots import OnChange
 from fsm_agent.call.spending import PriceList, Prices

@@ -19,6 +19,7 @@ from fsm_agent.call.effects import (
     StartFunction,
 )
 from fsm_agent.call.journal import Chain, Entry, Header, Journal, header_of
+from fsm_agent.call.limits import Limits
 from fsm_agent.call.machine import Explanation, RowVerdict, explain, explain_step, machine_of, row_name, take_row
 from fsm_agent.call.outcomes import (
     Approved,
@@ -44,7 +45,7 @@ from fsm_agent.call.outcomes import (
 )
 from fsm_agent.call.phases import PhaseDetector, PhaseHook, PhaseRule
 from fsm_agent.call.process import ChildHandle, EffectValue, Process
-from fsm_agent.call.record import CallRecord, Limits, Reason, RequestFailure, State
+from fsm_agent.call.record import CallRecord, Reason, RequestFailure, State
 from fsm_agent.call.replaying import replay
 from fsm_agent.call.result import CallFailed, CallResult, CallSuspended, RoundReport, rounds_of
 from fsm_agent.call.snapshots import restore, snapshot

@@ -23,10 +23,11 @@ from fsm_agent.call.interpret import (
     was_in_branch,
 )
 from fsm_agent.call.journal import Entry, Journal, inside_json, steps_json, why_json
+from fsm_agent.call.limits import Limits
 from fsm_agent.call.machine import Explanation
 from fsm_agent.call.outcomes import FinalReply, ModelFailed, Outcome, Replied, Stopped, TooLong
 from fsm_agent.call.process import NARROWED, SEPARATOR, ChildHandle, Deadline, Process, refusal_of
-from fsm_agent.call.record import TAKES_OVER, CallRecord, Limits, Reason, State, successor_name
+from fsm_agent.call.record import TAKES_OVER, CallRecord, Reason, State, successor_name
 from fsm_agent.call.requests import ApprovalGate, closed_again, effects_left, effects_of
 from fsm_agent.call.result import CallResult, result_of
 from fsm_agent.call.stop_conditions import StopWhen

@@ -10,7 +10,8 @@ import msgspec
 from fsm_agent._internal.structs import Value, Vector, from_json, quick_json, to_json
 from fsm_agent.call.call import AgentCall, CallParts
 from fsm_agent.call.journal import VERSION, Header
-from fsm_agent.call.record import CallRecord, Limits
+from fsm_agent.call.limits import Limits
+from fsm_agent.call.record import CallRecord
 from fsm_agent.call.snapshots import restored, snapshot_in_run, with_earlier, without_earlier
 from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.messages.message import HistorySummary, Message

@@ -1,118 +1,25 @@
-"""The record: an agent call's whole state, with its limits and the records of inner processes."""
+"""The record: an agent call's whole state, with the records of inner processes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from inspect import get_annotations
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import field
 from msgspec.structs import astuple
 
-from fsm_agent._internal.structs import Read, Value, Vector, Written, from_data, from_json, is_finite, is_whole, to_json
+from fsm_agent._internal.structs import Read, Value, Vector, Written, from_data, from_json, to_json
+from fsm_agent.call.limits import Limits
 from fsm_agent.call.process import SEPARATOR
 from fsm_agent.errors import ErrorReport
 from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.message import FunctionCall, HistorySummary, Message
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
-from fsm_agent.validation import invalid, plain_json, require
+from fsm_agent.validation import plain_json, require
 
 if TYPE_CHECKING:
     Children: TypeAlias = Mapping[str, "CallRecord | ProcessRecord"]
-
-OnLimit: TypeAlias = Literal["final_prompt", "stop", "fail"]
-
-OnCut: TypeAlias = Literal["retry", "accept"]
-
-OnLoop: TypeAlias = Literal["stop", "warn", "tell"]
-
-LoopRole: TypeAlias = Literal["user", "system"]
-
-
-class Limits(Value, frozen=True, kw_only=True):
-    """The budgets of one agent call as a whole.  None means unlimited.
-
-    A call makes at most ``1 + rounds + parse_retries + recalls`` requests to a model, plus one if it has two stages or
-    a finalizer.  Before each of them, a request for a summary may be needed.
-
-    Args:
-        rounds: The maximum number of replies whose functions run; 0 allows no functions.
-        on_limit: What happens when the rounds are used up.  ``"final_prompt"`` tells the model to finish, ``"stop"``
-            completes the call without an output, and ``"fail"`` makes it fail.
-        parse_retries: How many answers the parser or the check may refuse before the call fails.
-        on_cut: What happens to a plain-text answer that was cut off at the token limit: ``"retry"`` requests it again,
-            and ``"accept"`` takes it as it is.
-        recalls: How many failed requests to the model are repeated.
-        depth: The number of levels to which agent calls may nest; 1 allows no agent call inside a function.
-        handoffs: How often agents may hand the dialog over before one of them answers.
-        tokens: The maximum number of tokens in all replies together, including the replies to inner agents.
-        cost_usd: The maximum cost of all replies in dollars, including the replies to inner agents.  Each model's price
-            must be known or given in ``prices``.
-        deadline_s: The maximum time from the call's start to its end, in seconds.
-        request_s: The maximum duration of one request to the model, in seconds.  A longer request fails, and may be
-            repeated.
-        check_s: The maximum duration of one check of an answer, in seconds.  A longer check makes the call fail.
-        wait_s: The longest wait before a failed request is repeated, in seconds.  The call ends if a provider asks for
-            a longer wait.
-        identical_rounds: How many rounds in a row with the same function calls count as a loop; 2 or more.
-        on_loop: What happens in a loop.  ``"stop"`` ends the call.  ``"warn"`` reports the loop at every multiple of
-            `identical_rounds`.  ``"tell"`` does the same, and also tells the model.
-        loop_role: The role of the message that tells the model about the loop.
-        failures_per_function: The number of failures after which the model is no longer offered a function.
-        parallel: The maximum number of functions in one round that run at once; 1 runs them one after another.
-
-    Examples:
-        >>> limits = Limits(rounds=8, tokens=20_000, deadline_s=60)
-        >>> result = Agent(Script("Hi."), limits=limits).call("Hello")
-        >>> result.ending.reason
-        <Reason.ANSWERED: 'answered'>
-    """
-
-    rounds: int | None = 5
-    on_limit: OnLimit = "final_prompt"
-    parse_retries: int | None = 3
-    on_cut: OnCut = "retry"
-    recalls: int | None = 2
-    depth: int | None = 3
-    handoffs: int | None = 10
-    tokens: int | None = None
-    cost_usd: float | None = None
-    deadline_s: float | None = None
-    request_s: float | None = None
-    check_s: float | None = None
-    wait_s: float | None = 60.0
-    identical_rounds: int | None = 3
-    on_loop: OnLoop = "tell"
-    # Many chat templates refuse a system message that is not the first, and some wires move it there
-    # (https://github.com/gptme/gptme/issues/3779, 2026-09-09).
-    loop_role: LoopRole = "user"
-    failures_per_function: int | None = None
-    parallel: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, kind in _CHOICES.items():
-            choices = get_args(kind)
-            if (value := getattr(self, name)) not in choices:
-                raise invalid(f"limits.{name}", value, " or ".join(map(repr, choices)))
-        for name, (is_right, number) in _NUMBERS.items():
-            value, least = getattr(self, name), _LEAST.get(name, 0)
-            if value is not None and not (is_right(value) and value >= least):
-                raise invalid(f"limits.{name}", value, f"a {number} from {least} on, or None for no limit")
-
-
-_CHECKS = {"int | None": (is_whole, "whole number"), "float | None": (is_finite, "number")}  # by annotation
-
-_NUMBERS = {name: _CHECKS[kind] for name, kind in get_annotations(Limits).items() if kind in _CHECKS}
-
-_LEAST = {"identical_rounds": 2, "failures_per_function": 1, "parallel": 1}
-
-_CHOICES = {"on_limit": OnLimit, "on_cut": OnCut, "on_loop": OnLoop, "loop_role": LoopRole}
-
-
-def is_within(used: int, limit: int | None) -> bool:
-    """Return whether the limit allows one more use."""
-    return limit is None or used < limit
 
 
 class State(StrEnum):

@@ -23,7 +23,8 @@ from fsm_agent.call.effects import (
     Sleep,
     StartFunction,
 )
-from fsm_agent.call.record import ASKING, CallRecord, Limits, OnceRun, State, Tally, is_within
+from fsm_agent.call.limits import Limits, is_within
+from fsm_agent.call.record import ASKING, CallRecord, OnceRun, State, Tally
 from fsm_agent.errors import Retry
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function

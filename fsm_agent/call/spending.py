@@ -10,7 +10,8 @@ from typing import Any, Protocol, TypeAlias
 
 from fsm_agent._internal.structs import Value, is_whole
 from fsm_agent.call.effects import RunFunction
-from fsm_agent.call.record import CallRecord, Limits, State
+from fsm_agent.call.limits import Limits
+from fsm_agent.call.record import CallRecord, State
 from fsm_agent.errors import ConfigError, OutcomeError, UsageError
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Reply, Usage

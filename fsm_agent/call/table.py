@@ -61,6 +61,17 @@ from fsm_agent._internal.structs import Vector
 from fsm_agent._internal.system import with_place
 from fsm_agent.call.effects import AskSummary, CallModel
 from fsm_agent.call.interpret import CHANGED, NOT_TAKEN, TableEvent, are_equal, error_text
+from fsm_agent.call.limits import (
+    at_round_limit,
+    fails_at_limit,
+    is_within,
+    may_recall,
+    may_retry,
+    out_of_handoffs,
+    rounds_left,
+    stops_at_limit,
+    too_deep,
+)
 from fsm_agent.call.machine import Row, RowMachine, machine_of, take_row
 from fsm_agent.call.outcomes import (
     Begun,
@@ -97,7 +108,6 @@ from fsm_agent.call.record import (
     Reason,
     RequestFailure,
     State,
-    is_within,
 )
 from fsm_agent.call.requests import is_final, rounds_used_up, tallied, unblocked
 from fsm_agent.call.spending import Overrun, describe_overrun, reached
@@ -109,11 +119,7 @@ from fsm_agent.prompts.prompt import INTERRUPT, Prompt
 
 HANDING = (State.CALLING, State.TOOL_INTERRUPT)  # CALLING only at the start, if an earlier turn handed over
 
-# Guards: whether a row is taken
-
-
-def too_deep(record: CallRecord, event: Begun, prompt: Prompt) -> bool:
-    return not is_within(record.depth, record.limits.depth)
+# Guards: whether a row is taken.  Those that compare the call with its limits are in `fsm_agent.call.limits`.
 
 
 def after_final(record: CallRecord, event: FunctionsRequested, prompt: Prompt) -> bool:
@@ -131,27 +137,6 @@ def opens_round(record: CallRecord, event: FunctionsRequested, prompt: Prompt) -
     return is_any_pending and not after_final(record, event, prompt) and not loop_must_stop(record, event, prompt)
 
 
-def stops_at_limit(record: CallRecord, event: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
-    return record.limits.on_limit == "stop" and at_round_limit(record, event, prompt)
-
-
-def fails_at_limit(record: CallRecord, event: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
-    return record.limits.on_limit == "fail" and at_round_limit(record, event, prompt)
-
-
-def at_round_limit(record: CallRecord, event: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
-    """Return whether the round that is closing is the last one allowed."""
-    return not rounds_left(record, event, prompt)
-
-
-def rounds_left(record: CallRecord, event: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
-    return is_within(record.rounds + 1, record.limits.rounds)
-
-
-def may_retry(record: CallRecord, event: FinalReply, prompt: Prompt) -> bool:
-    return is_within(record.parse_errors, record.limits.parse_retries)
-
-
 def in_branch(record: CallRecord, event: Slept, prompt: Prompt) -> bool:
     return bool(record.branch)
 
@@ -164,19 +149,8 @@ def others_pending(record: CallRecord, event: FunctionCall, prompt: Prompt) -> b
     return False
 
 
-def out_of_handoffs(record: CallRecord, event: FunctionCall | HandedOver, prompt: Prompt) -> bool:
-    return isinstance(event, FunctionCall) and not is_within(record.handoffs, record.limits.handoffs)
-
-
 def ended_well(record: CallRecord, event: HandoffEnded, prompt: Prompt) -> bool:
     return event.record.state is State.COMPLETED
-
-
-def may_recall(record: CallRecord, event: ModelFailed, prompt: Prompt) -> bool:
-    """Return whether to repeat the failed request: the failure may be temporary, and attempts and time are left."""
-    patient = record.limits.wait_s is None or event.delay_s <= record.limits.wait_s
-    in_time = record.deadline_s is None or event.at_s + event.delay_s < record.deadline_s
-    return event.error.retryable and patient and in_time and is_within(record.recalls, record.limits.recalls)
 
 
 def may_shorten(record: CallRecord, event: TooLong, prompt: Prompt) -> bool:

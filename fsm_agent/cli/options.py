@@ -20,7 +20,8 @@ from pydantic_core import from_json
 from fsm_agent._internal.redaction import MASK
 from fsm_agent._internal.structs import field_names, from_data
 from fsm_agent.agents.runnable import Runnable
-from fsm_agent.call.record import Limits, State
+from fsm_agent.call.limits import Limits
+from fsm_agent.call.record import State
 from fsm_agent.cli.errors import option
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.clients.client import client_for

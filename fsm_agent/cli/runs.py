@@ -21,8 +21,8 @@ from fsm_agent._internal.structs import to_json
 from fsm_agent._internal.text import counted, plain
 from fsm_agent.agents.agent import Agent
 from fsm_agent.call.journal import Header, header_of
+from fsm_agent.call.limits import Limits
 from fsm_agent.call.outcomes import Approved, Cancelled, Denied, FunctionFailed, Modified, Outcome, Returned, RunAgain
-from fsm_agent.call.record import Limits
 from fsm_agent.cli import options, run_tables
 from fsm_agent.cli.diagram import AsFormat, Output, draw
 from fsm_agent.cli.errors import error_text, option

@@ -12,9 +12,10 @@ from msgspec.structs import astuple, force_setattr
 
 from fsm_agent._internal.structs import GrowingMap, Tagged, Value, Vector, is_amount, is_whole, to_json
 from fsm_agent.call.effects import RunFunction, Sleep
+from fsm_agent.call.limits import Limits
 from fsm_agent.call.outcomes import Expired, Returned, Slept
 from fsm_agent.call.process import SEPARATOR, EffectValue
-from fsm_agent.call.record import Limits, OnceRun
+from fsm_agent.call.record import OnceRun
 from fsm_agent.flows.states import WaitState
 from fsm_agent.flows.values import Failure
 from fsm_agent.functions.function import result_text

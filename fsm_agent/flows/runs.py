@@ -15,9 +15,9 @@ from fsm_agent.agents.run_handle import Before, RunHandle, runs_named
 from fsm_agent.agents.runnable import Sink, arun, astream, check_sink, run, stream
 from fsm_agent.agents.runs import BoundRuns
 from fsm_agent.call.journal import VERSION, Header, Journal, kept_lines
+from fsm_agent.call.limits import Limits
 from fsm_agent.call.outcomes import Outcome, Returned
 from fsm_agent.call.process import INBOX, SEPARATOR, prefix_of
-from fsm_agent.call.record import Limits
 from fsm_agent.errors import JournalError, OutcomeError, UsageError
 from fsm_agent.flows.data_json import describe_json_error
 from fsm_agent.flows.definition import FlowDefinition, flows_inside

@@ -16,7 +16,7 @@ from pydantic_core import from_json, to_json
 from fsm_agent.agents.agent import Agent
 from fsm_agent.call.effects import Request
 from fsm_agent.call.journal import key_bytes
-from fsm_agent.call.record import Limits
+from fsm_agent.call.limits import Limits
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function

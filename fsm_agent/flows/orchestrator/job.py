@@ -16,7 +16,7 @@ from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.agents.program import Program, agent_of
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.call.effects import Request
-from fsm_agent.call.record import Limits
+from fsm_agent.call.limits import Limits
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import FlowError, ProviderError, UsageError
 from fsm_agent.flows.checks import once_of, refused
