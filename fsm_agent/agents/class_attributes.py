@@ -1,7 +1,8 @@
 """The class attributes of users' agents: which ones are arguments, and which ones are refused.
 
 A silently ignored attribute could be an approver that is never asked.  Therefore, an attribute that looks like an agent
-argument must be one; otherwise, the class statement fails.  All other attributes belong to the class.
+argument must be one; otherwise, the class statement fails.  All other attributes belong to the class.  `AgentBase`
+itself fills in defaults, such as a description made from the expertise.
 """
 
 from __future__ import annotations

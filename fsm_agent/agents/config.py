@@ -1,4 +1,4 @@
-"""Agent configurations: their keys, the objects that they name, and the agent arguments that they produce."""
+"""Agent configurations: their keys and presets, the objects that they name, and the arguments that they produce."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Passes: plain functions that choose and shorten what a request shows of a dialog.
 
 A pass takes messages, or messages and the call's record, and returns the messages to show.  It must be pure and must
-not split a round.  The dialog itself stays whole.
+not split a round.  The dialog itself stays whole.  `fsm_agent.context.fitting` applies a call's passes in order.
 
 A round is a message from the model with the results of its function calls, and with the user messages right before it.
 Providers refuse incomplete rounds.

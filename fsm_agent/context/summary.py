@@ -1,7 +1,8 @@
 """Replaces the older part of a dialog with a summary.
 
 A pass cannot ask a model, so `summarize` only says what should be summarized.  The call then makes an extra request,
-and keeps the summary in its record.  From then on, the summary replaces the beginning of the dialog.
+and keeps the summary in its record (`keep_summary` in the call's table).  From then on, the summary replaces the
+beginning of the dialog.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Events: what observers of an agent call see.
 
 They are meant for people and programs; the state machine itself never reads them.  New kinds will be added, so ignore
-unknown types.
+unknown types.  Drivers report the steps, activities announce requests and functions, and
+`fsm_agent.call.derived_events` adds the rest.
 """
 
 from __future__ import annotations

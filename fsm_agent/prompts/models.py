@@ -1,4 +1,7 @@
-"""Models and enumerations with prompt methods, whose declarations are checked when the class is created."""
+"""Models and enumerations with prompt methods, whose declarations are checked when the class is created.
+
+The texts themselves come from `fsm_agent.prompts.type_text` (schemas and examples) and `fsm_agent.prompts.values`.
+"""
 
 from __future__ import annotations
 
