@@ -215,8 +215,9 @@ class RunFollower:
         return newest, await self.answer(newest, answer_questions(waits, asked), by=by)
 
     def _retry(self, run: str, by: str) -> None:
-        """Retry a run if it has failed."""
+        """Retry a run of this agent if it has failed."""
         with suppress(RunUnknown, RunBusy):  # busy if a second click came first
+            self.runnable.runs.get(run)  # refuses a run of another agent, whose name a client may have sent
             if self.runs.store.get(run).is_failed:
                 self.runs.retry(run, by=by)
 

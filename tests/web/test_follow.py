@@ -16,9 +16,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from served import Letter, desk, letters, refund, sums, weather
 
-from fsm_agent import Agent, Approved, Context, MemoryStore, Prompt, SqliteStore, UsageError, Worker, function
+from fsm_agent import (
+    Agent,
+    Approved,
+    CallFailed,
+    Context,
+    MemoryStore,
+    Prompt,
+    SqliteStore,
+    UsageError,
+    Worker,
+    function,
+)
 from fsm_agent.call import Returned
-from fsm_agent.errors import ReplayError
+from fsm_agent.errors import AuthFailed, ReplayError
 from fsm_agent.flows import Flow, FlowSuspended, end, execute, pause, wait
 from fsm_agent.messages import (
     Done,
@@ -28,6 +39,7 @@ from fsm_agent.messages import (
     FunctionStarted,
     HistoryChanged,
     Inside,
+    Message,
     ReplyCompleted,
     Stepped,
     Suspended,
@@ -36,7 +48,7 @@ from fsm_agent.messages import (
 from fsm_agent.store import AlreadyAnswered, Conflict, NotAsked, RunExists, Runs, RunUnknown
 from fsm_agent.store.following import written_events
 from fsm_agent.testing import Pieces, Script, function_call
-from fsm_agent.web import RunFollower
+from fsm_agent.web import ClientRequest, RunFollower
 
 Item: TypeAlias = tuple[int, Event]
 
@@ -200,6 +212,23 @@ def test_a_run_of_another_agent_is_neither_answered_nor_cancelled(store: Any) ->
 
     asyncio.run(main())
     assert store.load("r", after=0).signals == ()
+
+
+def test_a_client_that_asks_again_retries_no_run_of_another_agent(store: Any) -> None:
+    """A client of a flow's chat names the run."""
+    other = Agent(Script(AuthFailed("no key")), name="other", store=store)
+    with pytest.raises(CallFailed):
+        other.call("Hello", run_id="r")
+    before = store.load("r", after=0)
+
+    async def main() -> None:
+        async with RunFollower(sums(store)) as live:
+            asked = ClientRequest("r", "", Message.of("user", "7"), {}, is_again=True)
+            with pytest.raises(UsageError, match="'r'"):
+                await live.take(asked)
+
+    asyncio.run(main())
+    assert store.load("r", after=0) == before
 
 
 @pytest.mark.parametrize("task", TASKS)
