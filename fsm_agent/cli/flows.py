@@ -133,6 +133,7 @@ def answer(
             raise options.without_store("--store")
         with _kept(found, store) as (kept, where):
             again = f"fsm-agent flows run {flow} --run-id {shlex.quote(run)}{where}"
+            kept.runs.get(run)  # refuses a run of another flow, which may ask in a state of the same name
             answers = _answers(kept, run, state, value, again, screen)
             kept.runs.all.answer(run, answers, by=options.user_or(by), typed=answers)
             for key in answers:

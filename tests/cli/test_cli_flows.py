@@ -201,6 +201,16 @@ def test_a_question_of_an_older_version_is_brought_up_first(here: Path):
     assert ran("flows", "run", "new_flow", "--run-id", "a", *STORE).stdout.startswith("done")
 
 
+def test_a_run_of_another_flow_is_not_answered_though_a_state_has_the_same_name(here: Path):
+    asks = "from fsm_agent.flows import Flow, end, wait\n@wait(KIND)\ndef person(d: int) -> str: return 'Who?'\n"
+    flow = "NAME = Flow('NAME', int, start=person, rows=[person.done(end('done'))])\n"
+    (here / "texts.py").write_text((asks + flow).replace("KIND", "str").replace("NAME", "texts"))
+    (here / "numbers_.py").write_text((asks + flow).replace("KIND", "int").replace("NAME", "numbers_"))
+    ran("flows", "run", "numbers_", "1", "--run-id", "n", *STORE, code=3)
+    assert "'n'" in refused("flows", "answer", "texts", "n", "person", '"x"', *STORE)
+    ran("flows", "answer", "numbers_", "n", "person", "2", *STORE)
+
+
 def test_the_function_of_an_agent_inside_is_approved_as_in_any_run():
     words = ("flows", "run", "post:words")
     key = "asking#1/ask:1.0"
