@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.structs import Out
@@ -83,14 +82,7 @@ def definition_of(
 
     def make(header: Header, document: str | None, earlier: Sequence[Message] = ()) -> AgentCall[Any]:
         seed = seed_of(header)
-        if seed.prompt != (prompt or agent.prompt).path:
-            actual = "the agent's own" if prompt is None else repr(prompt.path or prompt)
-            began = (
-                f"{seed.prompt!r}, with which the run began" if seed.prompt else "the prompt with which the run began"
-            )
-            raise UsageError(
-                f"prompt: expected {began}, got {actual}; pass prompt=…, or Worker(prompts=[…]) to a worker"
-            )
+        check_prompt(header)
         deps = deps_for(options.get("deps"), agent.name, header.extra, header.by)
         resolved = agent._resolve_prompt(prompt, {**options, "deps": deps})
         parts = agent._call_parts(resolved, options.get("args") or seed.args or None, deps, keep)
@@ -102,11 +94,20 @@ def definition_of(
             call.opening = opening_of(agent, deps)
         return with_options(agent, call, options)
 
+    def check_prompt(header: Header) -> None:
+        path = seed_of(header).prompt
+        if path == (prompt or agent.prompt).path:
+            return
+        actual = "the agent's own" if prompt is None else repr(prompt.path or prompt)
+        began = f"{path!r}, with which the run began" if path else "the prompt with which the run began"
+        raise UsageError(f"prompt: expected {began}, got {actual}; pass prompt=…, or Worker(prompts=[…]) to a worker")
+
+    def check_change_too(header: Header) -> None:
+        check_change(make(header, None), on_change)  # this checks the path first
+
     environment = agent._environment_with_model(options.get("model"))
-    check_changes = partial(check_change, on_change=on_change) if on_change == "error" else None
-    return ProcessFactory(
-        agent.name, make, turn_snapshot, environment.new_id, clock=environment.clock, check=check_changes
-    )
+    check = check_change_too if on_change == "error" else check_prompt
+    return ProcessFactory(agent.name, make, turn_snapshot, environment.new_id, clock=environment.clock, check=check)
 
 
 def with_options(agent: Agent[Any, Any], call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:

@@ -39,6 +39,7 @@ from fsm_agent.store.checks import not_own
 from fsm_agent.store.claiming import Claimed, ProcessFactory, aclaim
 from fsm_agent.store.errors import RunBusy
 from fsm_agent.store.runs import Runs, opened
+from fsm_agent.store.store import Run
 from fsm_agent.validation import safe_repr
 
 Answers: TypeAlias = Mapping[Any, Any]
@@ -91,13 +92,13 @@ class BoundRuns:
 
     def _get(self, run_id: str, options: Mapping[str, Any]) -> RunHandle[Any]:
         definition = self._to_read(options)
-        self._check_own(run_id, definition)
+        self._check_own(self.all.store.get(run_id), definition)
         return RunHandle(self._runnable, run_id, definition)
 
-    def _check_own(self, run_id: str, definition: ProcessFactory) -> None:
+    def _check_own(self, run: Run, definition: ProcessFactory) -> None:
         """Refuse a run of another agent, before anything is posted to it."""
-        if (agent := self.all.store.get(run_id).agent) != definition.agent:
-            raise not_own(run_id, definition.agent, agent)
+        if run.agent != definition.agent:
+            raise not_own(run.id, definition.agent, run.agent)
 
     def _to_read(self, options: Mapping[str, Any]) -> ProcessFactory:
         """Return the definition for rebuilding processes from the store just to read them, which needs no deps."""
@@ -112,10 +113,10 @@ class BoundRuns:
         return partial(self._reclaim, run_id, answers, by, definition, signal_id)
 
     def _reclaim(self, run_id: str, answers: Any, by: str, definition: ProcessFactory, signal_id: str) -> Claimed:
-        self._check_own(run_id, definition)
+        row = self.all.store.get(run_id)
+        self._check_own(row, definition)
         if definition.check is not None:
-            header = header_of(self.all.store.load(run_id, after=None).header)
-            definition.check(definition.process_of(header, None))
+            definition.check(header_of(self.all.store.load(run_id, after=row.n).header))
         if answers is not None:
             post_answers(self._runnable, run_id, answers, by, definition, signal_id)
         try:

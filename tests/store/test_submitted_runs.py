@@ -21,6 +21,7 @@ from fsm_agent import (
     CallSuspended,
     Done,
     MemoryStore,
+    Prompt,
     ProviderError,
     SqliteStore,
     Stepped,
@@ -492,3 +493,20 @@ def test_a_run_of_another_agent_is_refused_by_name_and_stays_as_it_is(store: Sto
         getattr(theirs.runs, verb)("r", *arguments)
     assert "'ours'" in str(caught.value)
     assert store.load("r", after=0) == before
+
+
+def test_an_answer_without_the_prompt_of_the_run_is_not_posted(store: Store) -> None:
+    @function(needs_approval=True)
+    def wipe() -> str:
+        """Wipe."""
+        return "wiped"
+
+    tidy = Prompt("Tidy {{ place }}.", path="house/tidy", functions=[wipe])
+    agent = Agent(Script(function_call("wipe"), "Done."), name="ours", store=store)
+    with pytest.raises(CallSuspended):
+        agent.call(tidy(place="it"), run_id="r")
+    before = store.load("r", after=0)
+    with pytest.raises(UsageError, match="house/tidy"):
+        agent.runs.resume("r", {"ask:1.0": Approved()})
+    assert store.load("r", after=0) == before
+    assert agent.runs.resume("r", {"ask:1.0": Approved()}, prompt=tidy).output == "Done."
