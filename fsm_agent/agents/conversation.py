@@ -192,8 +192,14 @@ class Conversation(CallVerbs[Deps, Out]):
         agent = self.agent if is_own else self.agent.changed(name=turn.header.agent, hooks=())
         prompts = {turn.seed.prompt: Prompt("any", path=turn.seed.prompt)}
         definition = agent._definition_of_run(turn.header, LATER if deps is None else deps, prompts)
+
+        def make(header: Header, *rest: Any) -> AgentCall[Any]:
+            # The stand-in prompt is not a change of the turn's prompt, so no change is reported.
+            call: AgentCall[Any] = definition.make(header.changed(fingerprint=""), *rest)
+            return call
+
         try:
-            process, recorder = self._runs.claims.resume(run, definition)
+            process, recorder = self._runs.claims.resume(run, definition._replace(make=make))
             drivers.run(process, agent._environment_of(process), agent._listener_to(process), recorder)
         except RunBusy:
             pass  # the caller looks again

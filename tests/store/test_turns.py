@@ -392,7 +392,8 @@ class TestEnds:
                 assert len(agent.client.requests) == 2
 
     @pytest.mark.parametrize("whose", ["with a prompt of its own", "of another agent"])
-    def test_one_that_others_began_gives_way_when_it_was_cancelled(self, store, whose):
+    def test_one_that_others_began_gives_way_when_it_was_cancelled(self, store, whose, caplog):
+        """Without a warning, since this agent stands in for the prompt of the other, which has not changed."""
         began = agent = agent_of(store, function_call("wipe", path="x"), "two")
         task: Any = "Wipe x."
         if whose == "of another agent":
@@ -406,6 +407,7 @@ class TestEnds:
         assert conversation.call("2").output == "two"
         assert "assistant: (This turn ended without an answer: cancelled.)" in shown(conversation.read())
         assert is_whole(conversation.read())
+        assert caplog.records == []
 
     @pytest.mark.parametrize("what", ["handed over", "approved"])
     def test_one_that_only_others_can_continue_gives_way_when_it_was_cancelled(self, store, what):
