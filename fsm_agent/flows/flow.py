@@ -351,8 +351,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         row = runs.store.get(run_id)
         if row.is_ended and answers:
             raise ended_run(run_id)
-        asked = [question.key for question in row.waits]
-        return outcomes_of(self._flow, answers, asked, partial(runs.look_at, run_id, factory))
+        return outcomes_of(self._flow, answers, row, partial(runs.look_at, run_id, factory))
 
     def _check_process(self, process: Any, verb: str) -> None:
         check_process(self, process, verb)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from functools import cache
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
@@ -30,6 +30,7 @@ from fsm_agent.functions.context import GivenDeps
 from fsm_agent.messages.events import Event
 from fsm_agent.runtime.environment import Client
 from fsm_agent.store.claiming import ProcessFactory, aclaim
+from fsm_agent.store.store import Run
 from fsm_agent.validation import require, safe_repr
 
 SHOWN_STEPS = 10  # how many steps an error lists
@@ -423,15 +424,15 @@ def state_at(flow: FlowDefinition[Any], path: str) -> tuple[State[Any] | None, s
 
 
 def outcomes_of(
-    flow: FlowDefinition[Any], answers: Mapping[Any, Any], asked: Iterable[str], made: Callable[[], FlowRun[Any]]
+    flow: FlowDefinition[Any], answers: Mapping[Any, Any], row: Run, made: Callable[[], FlowRun[Any]]
 ) -> dict[str, Outcome]:
     """Return the answers as outcomes by key.
 
-    ``answers`` are values or outcomes by state or by key, and ``asked`` are the keys of the open questions.  ``made``
-    returns the run, upgraded to the flow's current version.
+    ``answers`` are values or outcomes by state or by key.  ``made`` returns the run, upgraded to the flow's current
+    version.
     """
     made = cache(made)
-    keys = {key: key for key in asked}  # the keys as they are asked, by their current names
+    keys = {question.key: question.key for question in row.waits}  # as they are asked, by their current names
     if any(one.upgrades for one in (flow, *flows_inside(flow))):
         keys = {made().present_key(key): key for key in keys}
     found: dict[str, Outcome] = {}
@@ -441,8 +442,11 @@ def outcomes_of(
         live = state if isinstance(state, LiveState) else None
         if not isinstance(value, Outcome):
             if live is None:
-                right = "the key of a state that asks"
-                raise OutcomeError(f"answer {safe_repr(value)}: expected {right}, got {safe_repr(key)}")
+                known = ", ".join(map(repr, keys)) or "nothing"
+                right = f"expected the key of a state that asks (asked now: {known})"
+                raise OutcomeError(
+                    f"the answer {safe_repr(value)} to the run {row.id!r}: {right}, got {safe_repr(key)}"
+                )
             value = outcome_of(live, value)
         elif live is not None and not rest and key in keys and isinstance(value, Returned) and not value.is_error:
             live.answer_types.load(value.text)  # or the driver would refuse it, and the sender would not know

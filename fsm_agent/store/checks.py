@@ -246,7 +246,10 @@ def is_repeated_signal(run: str, signal_id: str, there: str | None, content: str
 
 def unknown_run(run: str) -> RunUnknown:
     """Return the error for a run that does not exist."""
-    return RunUnknown(f"the run {run!r} does not exist")
+    return RunUnknown(
+        f"the run {run!r} does not exist in this store; list its runs with runs.all.store.list(), or open the store in"
+        " which the run began"
+    )
 
 
 def other_header(run: str) -> RunExists:

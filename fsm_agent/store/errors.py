@@ -38,9 +38,9 @@ class RunUnknown(StoreError):
     Examples:
         >>> try:
         ...     Agent(Script(), name="host", store=MemoryStore()).runs.resume("r9")
-        ... except RunUnknown as error:
-        ...     print(error)
-        the run 'r9' does not exist
+        ... except RunUnknown:
+        ...     print("it is not in this store")
+        it is not in this store
     """
 
 
