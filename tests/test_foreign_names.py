@@ -17,10 +17,11 @@ from fsm_agent import Agent, Function, Limits, Prompt, Settings, UsageError
 from fsm_agent.call import Price
 from fsm_agent.clients import Network
 from fsm_agent.context import Budget
-from fsm_agent.flows import Flow, execute
+from fsm_agent.flows import Flow, end, execute
 from fsm_agent.foreign_names import IMPORTS, WORDS, remedy
 from fsm_agent.runtime import ResultPipeline
 from fsm_agent.testing import Script
+from fsm_agent.web import RunFollower, serve
 
 agent: Agent = Agent(Script(*["ok"] * 3))
 
@@ -30,6 +31,12 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
+@execute
+def hello(name: str) -> str:
+    return f"Hello, {name}."
+
+
+FLOW = Flow("f", str, start=hello, rows=[hello.done(end("said"), do=lambda name, text: text)])
 ANSWERS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "call, an argument of the agent": (
         lambda: agent.call("x", usage_limits=1),
@@ -110,6 +117,28 @@ def test_a_word_that_is_not_ours_is_answered(make: Callable[[], object], kind: t
 def test_a_class_refuses_an_unknown_argument_by_its_name(kind: Any) -> None:
     with pytest.raises(TypeError, match="'max_trns'"):
         kind(max_trns=3)
+
+
+BESIDE_OPTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {  # have arguments of their own, and options
+    "classify": (agent.classify, ("x", ["a", "b"])),
+    "binary_classify": (agent.binary_classify, ("x",)),
+    "map": (agent.map, (["x"],)),
+    "submit": (agent.runs.submit, ("x",)),
+    "RunFollower": (RunFollower, (agent.changed(name="host"),)),
+    "RunFollower of a flow": (RunFollower, (FLOW,)),
+    "serve": (serve, (agent,)),
+}
+
+
+@pytest.mark.parametrize(("takes", "first"), BESIDE_OPTIONS.values(), ids=BESIDE_OPTIONS)
+def test_an_option_that_is_nearly_an_argument_is_answered_with_it(
+    takes: Callable[..., Any], first: tuple[Any, ...]
+) -> None:
+    own = [each.name for each in inspect.signature(takes).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    assert own
+    for name in own:
+        with pytest.raises(UsageError, match=f"did you mean '{name}'"):
+            takes(*first, **{f"{name}_": None})
 
 
 class Terse(Agent):

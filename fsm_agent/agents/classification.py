@@ -24,7 +24,7 @@ from typing_extensions import TypeVar
 
 from fsm_agent._internal.structs import Value, from_json, to_json
 from fsm_agent.agents.builder import dialog_before
-from fsm_agent.agents.options import CallOptions, Deps, check_known
+from fsm_agent.agents.options import CALL_OPTIONS, CallOptions, Deps, check_known
 from fsm_agent.call.result import CallResult
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.messages.message import ChatDict, Message, Payload
@@ -320,6 +320,7 @@ Plan: TypeAlias = "Generator[Ask, Result, Classification[Any]]"
 What: TypeAlias = str | Payload | Message | Sequence[Message | ChatDict] | CallResult[Any]  # can be classified
 OnMissing: TypeAlias = Literal["zero", "error"]
 
+_OPTIONS = (*CALL_OPTIONS, "prompt", "calibration", "on_missing")
 QUESTION = (
     "Please respond with one and only one word from the following options: {{ classes }}. You can be fussy or unsure,"
     " but you must select one of the options, do not refuse to answer."
@@ -431,7 +432,7 @@ class ClassificationRequest:
         require("the input to classify", self.what, isinstance(self.what, kinds), "a string, a Payload or a Dialog")
         right = "a Calibration, such as Calibration.of_prior(…), or None"
         require("calibration", self.calibration, isinstance(self.calibration, Calibration | None), right)
-        check_known(self.options, self.what)
+        check_known(self.options, self.what, _OPTIONS)
 
     def plan(self) -> Plan:
         labels = classes_of(self.classes)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.structs import Out
-from fsm_agent.agents.options import MODEL, is_model, plan_of_model
+from fsm_agent.agents.options import MODEL, READ_OPTIONS, is_model, plan_of_model
 from fsm_agent.agents.system_prompt import SystemPrompt
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.header import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
@@ -25,8 +25,6 @@ from fsm_agent.validation import plain_json, require
 
 if TYPE_CHECKING:
     from fsm_agent.agents.agent import Agent
-
-READ_OPTIONS = ("args", "parser_args", "deps", "model", "prompt", "on_change")  # for rebuilding a stored run
 
 
 def attach_journal(

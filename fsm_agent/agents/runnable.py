@@ -45,11 +45,13 @@ class Runnable(ABC):
     Attributes:
         name: The name by which stored runs find the runnable.
         _process_type: The class of the runnable's processes.
+        _read_options: The names of the options with which a stored run is rebuilt; see `_definition`.
         _reads_store: Whether `prepare` reads the store, as it does for a conversation.
     """
 
     name: str
     _process_type: ClassVar[type[Any]]
+    _read_options: ClassVar[Sequence[str]]
     _reads_store: ClassVar[bool] = False
 
     @property

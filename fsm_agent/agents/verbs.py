@@ -13,6 +13,7 @@ from fsm_agent.agents import batch
 from fsm_agent.agents.batch import CONCURRENCY, Progress, TaskResults
 from fsm_agent.agents.hooks import listener_of
 from fsm_agent.agents.options import (
+    READ_OPTIONS,
     After,
     AnyTask,
     Asked,
@@ -61,6 +62,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     approve: Approve[Deps] | None
     hooks: Sequence[Any]
     _process_type: ClassVar[type[Any]] = AgentCall
+    _read_options = READ_OPTIONS
 
     @overload
     def prepare(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Out]: ...

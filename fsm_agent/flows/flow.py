@@ -76,6 +76,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
     answer: Any
     environment: Mapping[str, Any]
     _process_type: ClassVar[type[Any]] = FlowRun
+    _read_options = ("deps", "clients")
 
     @property
     def _flow(self) -> Flow[D]:
@@ -324,7 +325,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         return Listener(self._flow.hooks, process, self.name)
 
     def _definition(self, options: Mapping[str, Any]) -> ProcessFactory:
-        _check_known(options, ("deps", "clients"))
+        _check_known(options, self._read_options)
         return factory_of(self._flow, self._run_context(options.get("deps"), options.get("clients")))
 
     def _definition_of(self, process: FlowRun[D]) -> ProcessFactory:

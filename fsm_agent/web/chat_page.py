@@ -39,7 +39,7 @@ from fsm_agent.store.turns import turns_back
 from fsm_agent.validation import require
 from fsm_agent.web.ag_ui import HEADERS, AgUi
 from fsm_agent.web.auth import LOOPBACK, OriginCheck
-from fsm_agent.web.follow import RunFollower
+from fsm_agent.web.follow import OPTIONS, RunFollower, check_options
 from fsm_agent.web.requests import MAX_BODY, BadRequest, check_name, read_body, read_json
 from fsm_agent.web.translate import describe_error, failing, sse
 
@@ -87,6 +87,8 @@ def serve(
         ['/', '/static']
     """
     require("at_once", at_once, is_whole(at_once, 1), "a whole number of at least 1")
+    if isinstance(runnable, Runnable):
+        check_options(runnable, options, (*OPTIONS, "user", "hosts", "task", "at_once"))
     live = RunFollower(runnable, deps=deps, **options)
     pages = _Pages(live, user, task, at_once)
     known = LOOPBACK if hosts is None and user is None else hosts

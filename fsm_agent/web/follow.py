@@ -23,7 +23,7 @@ from fsm_agent.agents.runnable import Runnable, adrive_claimed
 from fsm_agent.agents.runs import aclaim_run
 from fsm_agent.call.header import seed_of
 from fsm_agent.call.journal import header_of
-from fsm_agent.errors import UsageError
+from fsm_agent.errors import UsageError, hint
 from fsm_agent.functions.context import LATER, GivenDeps, check_deps
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.events import Done, Event
@@ -45,6 +45,7 @@ from fsm_agent.web.requests import BadRequest, ClientRequest, answer_questions
 Item: TypeAlias = tuple[int, Event]  # the number of steps so far, including the event's own
 RETRY_S = 1.0  # delay before a run that made no progress is driven again
 SWEEP_S = 5.0  # between two searches for abandoned runs
+OPTIONS = ("drives", "service", "prompts")  # of a `RunFollower`, besides those of stored runs
 TAKEN_UP = 100  # abandoned runs picked up at each search
 
 
@@ -106,7 +107,8 @@ class RunFollower:
             self.runnable._check_deps(deps)
         else:
             check_deps(deps)
-        self.runnable._definition({**options, "deps": LATER})  # refuses unknown options
+        check_options(self.runnable, options, OPTIONS)
+        self.runnable._definition({**options, "deps": LATER})  # refuses wrong values
         self._prompts = {prompt.path: prompt for prompt in prompts}
         self._options, self._drives, self._service = {**options, "deps": deps}, drives, service
         self._driven: dict[str, EventLog] = {}
@@ -438,6 +440,13 @@ class RunFollower:
                     store.delete(one)
             store.forget(name)  # type: ignore[attr-defined]  # it is a `MemoryStore`
             del self._sizes[name]
+
+
+def check_options(runnable: Runnable, options: Iterable[str], known: Collection[str]) -> None:
+    """Refuse options that are neither known nor options for the stored runs of a runnable."""
+    for name in options:
+        if name not in known and name not in runnable._read_options:
+            raise UsageError(f"unknown option {name!r}{hint(name, [*known, *runnable._read_options])}")
 
 
 def with_store(runnable: Any, store: Any) -> Any:
