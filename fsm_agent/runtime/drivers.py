@@ -52,20 +52,21 @@ class AsyncDriver(Driver):
 
     async def _close(self, raised: object) -> None:
         try:
-            if self._alone is not None:
-                await self._close_alone()
-            if self.active:
-                for activity in self.active.values():
-                    self.leave(activity)
-            if self.left_behind:
-                await asyncio.wait(self.left_behind, timeout=GRACE_S)
             try:
+                if self._alone is not None:
+                    await self._close_alone()
+                if self.active:
+                    for activity in self.active.values():
+                        self.leave(activity)
+                if self.left_behind:
+                    await asyncio.wait(self.left_behind, timeout=GRACE_S)
+            finally:  # even if the task is cancelled again
                 if self.active:
                     self.keep_results()
                 if self.recorder is not None:
                     await self._give_back(self.recorder, raised)
-            except Exception as error:
-                self.add_cleanup_error(raised, error)
+        except Exception as error:
+            self.add_cleanup_error(raised, error)
         finally:
             while self.left_behind:
                 _forget(self.left_behind.pop())

@@ -203,6 +203,36 @@ def test_a_cancel_scope_of_anyio_cancels_no_cleanup(verb: str, tmp_path: Path):
     store.close()
 
 
+@pytest.mark.parametrize("is_lasting", [False, True], ids=["memory", "file"])
+def test_a_task_that_is_cancelled_again_in_its_cleanup_gives_its_run_back(is_lasting: bool, tmp_path: Path):
+    store = SqliteStore(tmp_path / "runs.db") if is_lasting else MemoryStore()
+
+    @function
+    async def stand(n: int) -> str:
+        """Wait."""
+        if n == 2:
+            driving.cancel()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                driving.cancel()
+        await asyncio.Event().wait()
+        return ""
+
+    async def main() -> None:
+        nonlocal driving
+        replies = (function_call("stand", n=1), function_call("stand", n=2))
+        agent = Agent(Script(replies), functions=[stand], name="clerk", store=store)
+        driving = asyncio.create_task(agent.acall("Go.", run_id="r1"))
+        await asyncio.wait([driving])
+
+    driving: asyncio.Task[Any]
+    asyncio.run(main())
+    assert driving.cancelled()
+    assert (loaded(store).run.holder, loaded(store).run.due_s) == (None, 0.0)
+    store.close()
+
+
 PATIENCE_S = 60.0  # the lease, of an hour, is not what gives it back
 
 
