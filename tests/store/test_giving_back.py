@@ -138,7 +138,7 @@ def test_a_run_is_given_back_although_its_caller_was_cancelled_while_it_was_clai
     store = Slow(tmp_path / "runs.db")
     agent = Agent(Script("fine"), name="clerk", store=store)
     if is_resumed:
-        store.create("r1", agent.prepare("Go.", run_id="r1").journal.header, agent="agent")  # type: ignore[union-attr]
+        store.create("r1", agent.prepare("Go.", run_id="r1").journal.header, agent="clerk")  # type: ignore[union-attr]
 
     async def main() -> None:
         called = agent.runs.aresume("r1") if is_resumed else agent.acall("Go.", run_id="r1")
