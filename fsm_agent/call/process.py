@@ -271,9 +271,9 @@ class Process(ABC):
     """A state with effects, driven by a table and advanced by the outcomes of the effects.
 
     The guards and actions in the table's rows receive the record, the outcome and the process itself.  Triggers are the
-    kinds of outcomes.  An action starts children by adding their records to the record's ``children``, the newest last
-    and never reusing a name.  A child that has ended is removed before the row for its end is chosen.  A cancellation,
-    a stop or the deadline ends the children first.
+    kinds of outcomes.  An action starts children by adding their records to the record's ``children``, with the newest
+    last and without reusing a name.  A child that has ended is removed before the row for its end is chosen.  A
+    cancellation, a stop or the deadline ends the children first.
 
     Attributes:
         machine: The machine for the table; see `machine_of`.

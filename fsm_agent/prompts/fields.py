@@ -79,9 +79,9 @@ UNMARKED = {TYPE_MARK: False}  # the context for writing values without it
 class PromptField(Value, frozen=True, kw_only=True, eq=False):  # or typing takes example=True for example=1
     """Metadata for a field that is shown to a model.  Put it into ``Annotated``, like pydantic's ``Field``.
 
-    A field may have several of them.  A `PromptField` with a ``target`` applies only to text for that target, and
-    overrides those without one.  The ``description``, ``examples`` and ``exclude`` in pydantic's ``Field`` count as
-    well.
+    A field may have more than one `PromptField`.  One with a ``target`` applies only to text for that target, and
+    overrides those without a target.  The ``description``, ``examples`` and ``exclude`` in pydantic's ``Field`` count
+    as well.
 
     Args:
         description: The meaning of the field.  This text labels the field's line unless ``rename`` is given, and is

@@ -554,7 +554,7 @@ class Decoder(ABC):
         raise no_object(document, self.headers)
 
     def take_held(self, *, is_whole: bool) -> list[Delta]:
-        """Read the data that was held back in case better data would follow.  Called when nothing more follows.
+        """Read the data that was held back in case better data would follow.  This is called once nothing more follows.
 
         Args:
             is_whole: True if the data is from a complete response.

@@ -368,7 +368,7 @@ def _call(call: FunctionCall, *, is_action: bool) -> dict[str, Any]:
 def _screen(text: str, action: FunctionCall) -> dict[str, Any]:
     """Return the response to a computer action: a JSON object unchanged, or else the text.
 
-    If the action `is_flagged`, a person has confirmed it, which the response says.
+    If the action `is_flagged`, a person has confirmed it, and the response says so.
     https://ai.google.dev/gemini-api/docs/computer-use (November 2026)
     """
     state = json_object(text)
