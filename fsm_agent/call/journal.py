@@ -341,7 +341,7 @@ def inside_json(events: Sequence[Event], begun: Sequence[Beginning]) -> str:
 
 
 def why_json(step: Event) -> str:
-    """Return the field of a line for the reason why a step refused a reply or made the call fail."""
+    """Return the field of a line that says why a step refused a reply or made the call fail."""
     own: Any = step if type(step) is Stepped else step.event  # type: ignore[union-attr]
     if not (why := own.told or (own.detail if own.to == _FAILED else "")):
         return ""

@@ -249,7 +249,7 @@ class HttpExchange:
         return reply
 
     def without_echo(self, item: Part | Delta | Reply) -> Any:
-        """Return an item of the reply with secrets masked in its identifiers, which some servers make from the key."""
+        """Return an item from the reply with secrets masked in its ids, which some servers make from the key."""
         echoes = {}
         for name in _IDENTIFIERS.get(type(item), ()):
             text = getattr(item, name)

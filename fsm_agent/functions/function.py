@@ -269,7 +269,7 @@ class Function(Policy, Generic[P, R, Deps]):
             raise refused(error) from error
 
     def normalize(self, arguments_json: str) -> str:
-        """Return the arguments as JSON in the form in which the function takes them.
+        """Return the arguments as JSON in the form that the function takes.
 
         Some models write a list as text, or null for an argument that they leave out.  Code that decides about a call
         must see the arguments that the function will get.

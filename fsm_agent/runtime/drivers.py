@@ -200,7 +200,7 @@ class AsyncDriver(Driver):
     def _may_be_alone(self, activity: Activity) -> bool:
         """Return whether the driver's own task may perform an activity.
 
-        While it performs one, the driver takes no posts, and a limit on the wait ends the activity.
+        While the driver performs an activity itself, it takes no posts, and a limit on the wait ends the activity.
         """
         if self._open:  # others may answer meanwhile
             return False
