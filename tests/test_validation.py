@@ -842,6 +842,9 @@ NO_TEXTS = (Plain, 1, b"x")
     ("name", "make", "values"),
     [
         ("stop_when", lambda value: Agent(Script(), stop_when=value), (Plain, coroutine)),
+        ("by", lambda value: Agent(Script("ok")).call("hi", by=value), (0, [], Plain)),
+        ("args|setting", lambda value: Agent(Script("ok")).call("hi", args=value), (0, "", {17: 1}, {None: 1})),
+        ("parser_args", lambda value: Agent(Script("ok")).call("hi", parser_args=value), (0, "", {1: 1})),
         ("output", lambda value: Agent(Script(), output=value), (None, 0, "")),
         ("output", lambda value: Prompt("go", output=value), (None, 0, "")),
         ("context", lambda value: Agent(Script(), context=value), (Plain, coroutine)),

@@ -41,19 +41,19 @@ def in_seconds(time: Any) -> Any:
     return time.total_seconds() if isinstance(time, timedelta) else time
 
 
-def nearest(word: str, words: Iterable[str], near: float = 0.6) -> str | None:
-    """Return the closest known word, or None if no word is close."""
-    close = difflib.get_close_matches(word, list(words), n=1, cutoff=near)
+def nearest(word: object, words: Iterable[str], near: float = 0.6) -> str | None:
+    """Return the closest known word, or None if no word is close.  The word may be any key of a mapping."""
+    close = difflib.get_close_matches(str(word), list(words), n=1, cutoff=near)
     return close[0] if close else None
 
 
-def guess(word: str, words: Iterable[str], near: float = 0.6) -> str:
+def guess(word: object, words: Iterable[str], near: float = 0.6) -> str:
     """Return a suggestion to append to a message about an unknown word: the closest known word, if any."""
     meant = nearest(word, words, near)
     return f": did you mean {meant!r}?" if meant else ""
 
 
-def hint(word: str, words: Iterable[str]) -> str:
+def hint(word: object, words: Iterable[str]) -> str:
     """Return a hint to append to a message about an unknown word: the closest known word, or else all known words."""
     words = list(words)
     return guess(word, words) or f"; known: {', '.join(words) or 'none'}"

@@ -334,7 +334,8 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
 
         A conversation's passes have already been applied to ``after``.  If ``keep`` is None, the agent's passes apply.
         """
-        extra, by, parser_args = options.get("extra"), options.get("by") or "", options.get("parser_args")
+        extra, by, parser_args = options.get("extra"), options.get("by"), options.get("parser_args")
+        by = "" if by is None else by
         deps = deps_for(options.get("deps"), self.name, extra or {}, by)
         if callable(self.system):
             check_needs(deps, self.prompt.offers)  # before the system prompt is made from them

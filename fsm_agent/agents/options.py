@@ -44,10 +44,10 @@ _RESOURCES: Rules = (
         lambda value: all(callable(getattr(value, name, None)) for name in ("now", "sleep", "asleep")),
         "a clock with now, sleep and asleep",
     ),
-    ("backoff", lambda value: value is None or callable(value), "None or a wait of tenacity, such as wait_fixed(5)"),
+    ("backoff", lambda value: value is None or is_plain(value), "None or a wait of tenacity, such as wait_fixed(5)"),
     ("threads", lambda value: is_whole(value, 0), "a whole number of at least 0"),
-    ("new_id", callable, "a function that returns a text"),
-    ("random", callable, "a function that returns a number from 0 to 1"),
+    ("new_id", is_plain, "a function that returns a text"),
+    ("random", is_plain, "a function that returns a number from 0 to 1"),
 )
 TASK = Prompt("{{ task }}")  # the default prompt for tasks in plain text
 

@@ -236,10 +236,10 @@ class CallRecord(Value, frozen=True, kw_only=True):
             UsageError: If ``extra`` or ``parser_args`` is not JSON-serializable, or ``by`` is not text.
         """
         kept: dict[str, Any] = {} if extra is None else {"extra": plain_json("extra", extra)}
-        if by:
+        if by != "":
             require("by", by, isinstance(by, str), "the name of the person who asks, such as 'ada'")
             kept["by"] = by
-        if parser_args:
+        if parser_args is not None:
             kept["parser_args"] = plain_json("parser_args", parser_args)
         if governed_by:
             kept["governed_by"] = governed_by

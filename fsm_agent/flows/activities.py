@@ -50,7 +50,10 @@ class AnswerActivity(AskActivity):
     def outcome_of(self, answer: Any) -> Returned | None:
         if answer is None:
             return None
-        return Returned(text=self.effect.state.answer_types.dump(answer))
+        try:
+            return Returned(text=self.effect.state.answer_types.dump(answer))
+        except OutcomeError as error:
+            raise OutcomeError(f"the return value of answer: {error}") from None
 
 
 @activity_of(Timer)

@@ -52,6 +52,7 @@ from fsm_agent.flows.table import (
 )
 from fsm_agent.flows.values import ANY, IntoField, case_name, check_resolved, fields_of, hints_of, may_hold
 from fsm_agent.functions.function import Function
+from fsm_agent.functions.policy import is_plain, takes
 from fsm_agent.functions.toolset import Toolset
 from fsm_agent.validation import Rules, require, require_fields, safe_repr
 
@@ -161,7 +162,17 @@ def _are_upgrades(value: Any) -> bool:
     if not isinstance(value, Mapping):
         return False
     steps = [upgrade if isinstance(upgrade, Sequence) else [upgrade] for upgrade in value.values()]
-    return all(map(is_whole, value)) and all(one and all(map(callable, one)) for one in steps)
+    return all(map(is_whole, value)) and all(one and all(map(is_plain, one)) for one in steps)
+
+
+def _are_agents(value: Any) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    return all(isinstance(role, str) and isinstance(agent, Agent) for role, agent in value.items())
+
+
+def _answers(value: Any) -> bool:
+    return value is None or (callable(value) and not isinstance(value, type) and takes(value, 1))
 
 
 _RIGHTS: Rules = (
@@ -175,8 +186,8 @@ _RIGHTS: Rules = (
     ),
     ("store", _is_store, "the path of a file such as 'runs.db', postgresql://host/database, a Store, or Runs"),
     ("approve", lambda v: v is None or callable(v), "a function of a FunctionCall or None"),
-    ("answer", lambda v: v is None or callable(v), "a function of an AwaitAnswer or None"),
-    ("agents", lambda v: isinstance(v, Mapping), "a mapping of roles to agents"),
+    ("answer", _answers, "a function of an AwaitAnswer or None"),
+    ("agents", _are_agents, "a mapping of roles to agents"),
 )
 
 

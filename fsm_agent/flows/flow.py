@@ -288,7 +288,8 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
     def _unstored(self, data: Any, options: Mapping[str, Any]) -> FlowRun[D]:
         """Return a run that has not begun and is not in a store."""
         flow = self._flow
-        record = flow.record_of(data, current_depth(), options.get("extra"), options.get("by") or "")
+        by = options.get("by")
+        record = flow.record_of(data, current_depth(), options.get("extra"), "" if by is None else by)
         deps = options.get("deps")
         if deps is not LATER:
             self._check_deps(deps)
@@ -363,7 +364,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
     def _run_context(self, deps: Any = None, clients: Clients | None = None) -> RunContext:
         """Return the context of a run: everything that it needs besides its record."""
         right = "a mapping of states to clients, such as {triage: Script('…')}"
-        models = clients or {}
+        models = {} if clients is None else clients
         require("clients", clients, isinstance(models, Mapping), right)
         if models:
             check_clients(self._flow, models)

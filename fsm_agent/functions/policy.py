@@ -138,7 +138,7 @@ def is_plain(value: Any) -> bool:
     return callable(value) and not any(map(inspect.iscoroutinefunction, (value, type(value).__call__)))
 
 
-def _takes(value: Any, count: int) -> bool:
+def takes(value: Any, count: int) -> bool:
     """Return whether a callable takes this many positional arguments.  One without a signature is assumed to do so."""
     try:
         signature = inspect.signature(value, follow_wrapped=False)  # a decorator may give more arguments
@@ -161,7 +161,7 @@ def _are_names(value: Any) -> bool:
 
 def _are_callables(value: Any) -> bool:
     return isinstance(value, tuple) and all(
-        callable(layer) and not isinstance(layer, type) and _takes(layer, 2) for layer in value
+        callable(layer) and not isinstance(layer, type) and takes(layer, 2) for layer in value
     )
 
 
@@ -172,7 +172,7 @@ _RETRIES = (
     ("jitter", lambda value: is_amount(value) and value <= 1, "a number from 0 to 1"),
     (
         "retry_if",
-        lambda value: value is None or (is_plain(value) and _takes(value, 1)),
+        lambda value: value is None or (is_plain(value) and takes(value, 1)),
         "None or a plain predicate of the exception, such as lambda error: isinstance(error, OSError)",
     ),
 )
@@ -208,13 +208,13 @@ _POLICY = (
     ("once", _is_bool, "True or False"),
     (
         "reconcile",
-        lambda value: value is None or (callable(value) and _takes(value, 1)),
+        lambda value: value is None or (callable(value) and takes(value, 1)),
         "None or a function of the Context",
     ),
     ("middleware", _are_callables, "a tuple of callables of (call, next), such as (logged,)"),
     (
         "format",
-        lambda value: value is None or (is_plain(value) and _takes(value, 2)),
+        lambda value: value is None or (is_plain(value) and takes(value, 2)),
         "None or a plain function of (value, call)",
     ),
 )

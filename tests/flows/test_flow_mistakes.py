@@ -53,6 +53,10 @@ def begun() -> Any:
     return run
 
 
+async def later(*given: Any) -> Any:
+    return given
+
+
 ARGUMENTS: list[tuple[Callable[[], Any], str]] = [
     (lambda: made(name=5), "name"),
     (lambda: made(rows=5), "rows"),
@@ -65,8 +69,15 @@ ARGUMENTS: list[tuple[Callable[[], Any], str]] = [
     (lambda: made(store=5), "store"),
     (lambda: made(approve=True), "approve"),
     (lambda: made(answer="yes"), "answer"),
+    (lambda: made(answer=int), "answer"),
+    (lambda: made(answer=lambda: 1), "answer"),
+    (lambda: made(answer=lambda question: "one").call(Letter("x")), "answer.*review"),
+    (lambda: made(upgrades={1: later}, version=2), "upgrades"),
     (lambda: made(agents=[5]), "agents"),
+    (lambda: made(agents={"clerk": "Ann"}), "agents"),
     (lambda: made(environment={"clok": 5}), "'clok'"),
+    (lambda: letters.prepare(Letter("x"), clients=[]), "clients"),  # type: ignore[arg-type]
+    (lambda: letters.prepare(Letter("x"), by=0), "by"),  # type: ignore[arg-type]
     (lambda: letters.prepare(Letter("x"), clients={review: Script()}), "review"),
     (lambda: letters.prepare(Letter("x"), extra={"ticket": object()}), "extra"),
     (lambda: letters.prepare(Letter("x"), extra=[]), "extra"),
@@ -84,6 +95,21 @@ def test_arguments_of_a_flow(make: Callable[[], Any], name: str) -> None:
 
 
 OPTIONS = [one.name for one in fields(Flow)]
+WRONG = [None, "", 0, -1, [], {}, {1: 1}, {"a": None}, int, later, object(), float("nan")]
+
+
+@pytest.mark.parametrize("name", [one.name for one in fields(Flow) if one.init])
+def test_an_option_is_taken_or_refused_by_its_name(name: str) -> None:
+    def refusal(value: Any) -> str:
+        try:
+            made(**{name: value})
+        except UsageError as error:
+            return str(error)
+        return ""
+
+    assert all(not said or name.removesuffix("s") in said for said in map(refusal, WRONG))
+
+
 TEAM = [*inspect.signature(Orchestrator).parameters]
 
 
