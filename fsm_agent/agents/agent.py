@@ -60,9 +60,9 @@ from fsm_agent.call.call import AgentCall
 from fsm_agent.call.header import seed_of
 from fsm_agent.call.journal import Header
 from fsm_agent.call.limits import Limits
+from fsm_agent.call.prices import Prices
 from fsm_agent.call.record import CallRecord
 from fsm_agent.call.snapshots import OnChange, asked_in, restore
-from fsm_agent.call.spending import Prices
 from fsm_agent.call.stop_conditions import StopWhen
 from fsm_agent.context.fitting import ContextOption, ContextPlan, View, keeping
 from fsm_agent.context.passes import AnyPass, passes_of

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any, get_args
 import msgspec
 
 from fsm_agent._internal.structs import field_names
+from fsm_agent.call.prices import ANY_MODEL, Prices, tariffs_of
 from fsm_agent.call.process import ChildHandle, along
 from fsm_agent.call.record import ProcessRecord
-from fsm_agent.call.spending import ANY_MODEL, Prices, tariffs_of
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.messages.events import (
     Done,

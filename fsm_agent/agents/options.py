@@ -13,9 +13,9 @@ from fsm_agent.agents.batch import Progress
 from fsm_agent.agents.run_handle import Before
 from fsm_agent.call.limits import Limits
 from fsm_agent.call.outcomes import Outcome
+from fsm_agent.call.prices import PriceList, Prices
 from fsm_agent.call.result import CallResult
 from fsm_agent.call.snapshots import OnChange
-from fsm_agent.call.spending import PriceList, Prices
 from fsm_agent.call.stop_conditions import StopWhen
 from fsm_agent.context.fitting import DEFAULT, ContextOption, ContextPlan
 from fsm_agent.context.passes import AnyPass

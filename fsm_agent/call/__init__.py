@@ -44,12 +44,12 @@ from fsm_agent.call.outcomes import (
     Stopped,
 )
 from fsm_agent.call.phases import PhaseDetector, PhaseHook, PhaseRule
+from fsm_agent.call.prices import Price
 from fsm_agent.call.process import ChildHandle, EffectValue, Process
 from fsm_agent.call.record import CallRecord, Reason, RequestFailure, State
 from fsm_agent.call.replaying import replay
 from fsm_agent.call.result import CallFailed, CallResult, CallSuspended, RoundReport, rounds_of
 from fsm_agent.call.snapshots import restore, snapshot
-from fsm_agent.call.spending import Price
 from fsm_agent.call.stop_conditions import (
     Stop,
     StopContext,

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from pydantic_core import from_json
 
 from fsm_agent._internal.structs import Value, is_amount
-from fsm_agent.call.spending import Tariff
+from fsm_agent.call.prices import Tariff
 from fsm_agent.messages.message import FunctionCall, object_text
 from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.validation import require

@@ -5,7 +5,7 @@ happens next.
 """
 
 import fsm_agent.context  # before its modules; see CONTRIBUTING.md
-from fsm_agent.call.spending import known_price
+from fsm_agent.call.prices import known_price
 from fsm_agent.runtime.drivers import adrive, arun, drive, run
 from fsm_agent.runtime.environment import Clock, Environment, SystemClock
 from fsm_agent.runtime.log import LoggingHook

@@ -23,8 +23,8 @@ from typing_extensions import TypeVar
 from fsm_agent._internal.structs import Value
 from fsm_agent.call.effects import Request
 from fsm_agent.call.outcomes import Approved, Denied, Modified
+from fsm_agent.call.prices import PriceList, Prices
 from fsm_agent.call.process import SEPARATOR, EffectValue
-from fsm_agent.call.spending import PriceList, Prices
 from fsm_agent.errors import OutcomeError, ProviderError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.messages.events import Delta, Question
