@@ -1,4 +1,8 @@
-"""Agent configurations: their keys and presets, the objects that they name, and the arguments that they produce."""
+"""Agent configurations: their keys and presets, the objects that they name, and the arguments that they produce.
+
+`SubAgent` decides which value of a key wins: the sub-agent's own, then the agent's, then that of ``global``, then the
+class's.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The options of agents, calls and configurations, and their checks."""
+"""The options of agents, calls and configurations, and their checks.
+
+`fsm_agent.agents.config` decides which value wins if a configuration sets an option in several places.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Interpret an outcome: find its trigger, and make the event that the table receives.
 
+What follows from a trigger (another attempt, another state, the end) is a row in `fsm_agent.call.table`.
+
 A reply has exactly one trigger.  The prompt's parser and `stop_when`, which must be pure, run here, once.
 
 A check may change the answer.  The record keeps the changed answer as JSON, from which every driver and every restored

@@ -1,5 +1,7 @@
 """A flow's whole table, including default rows and rows for every state, and the table's machine.
 
+`fsm_agent.call.machine` tries the rows from the top and takes the first one whose guard holds.
+
 A cancellation or the deadline ends a run unless one of the user's rows takes it, which can happen only once for each.
 The flow adds a guard, the ``rule``, to these rows:
 

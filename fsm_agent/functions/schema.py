@@ -1,4 +1,4 @@
-"""Describes a function's parameters as a JSON Schema."""
+"""Describes a function's parameters as a JSON Schema, without the one that takes the `Context`."""
 
 from __future__ import annotations
 

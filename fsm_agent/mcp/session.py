@@ -1,7 +1,7 @@
 """Sessions with MCP servers, which tasks and event loops can share.
 
 Each session is owned by one task, which enters and exits the official client, so that cancel scopes are properly nested
-whatever callers do.  A session ends when its server ends, and cannot be reopened.
+whatever callers do.  A session ends when its server ends, and cannot be reopened.  Requests from a server are refused.
 """
 
 from __future__ import annotations

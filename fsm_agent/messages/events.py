@@ -174,7 +174,8 @@ class PartialOutput(Value, frozen=True):
 class RequestStarted(Value, frozen=True):
     """A request is sent to the model.
 
-    ``number`` counts the call's requests from 1; ``messages`` is how many messages this one has.
+    ``number`` counts the call's requests from 1; ``messages`` is how many messages this one has.  If the previous
+    request failed, the pieces of its reply no longer count.
 
     Examples:
         >>> events = Agent(Script("Hi.")).stream("Hello")

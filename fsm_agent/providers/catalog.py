@@ -1,7 +1,7 @@
 """The catalogue of providers: their base URLs, key variables and models' capabilities.
 
 Base URLs and variable names come from the providers' documentation and from pydantic-ai (November 2026).  Quirks come
-from recorded traffic, or from the source named next to them.
+from recorded traffic, or from the source named next to them.  Prices are in `fsm_agent.call.prices`.
 """
 
 from __future__ import annotations
