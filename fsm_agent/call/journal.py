@@ -102,6 +102,7 @@ class Retried(Tagged, frozen=True, kw_only=True, tag="retried"):
 
     step: int  # the number of the entry
     at_s: float
+    is_charged: bool = False  # whether the tokens of the later entries still count; older journals do not count them
 
 
 class Line(Value, frozen=True, kw_only=True):

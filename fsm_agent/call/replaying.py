@@ -55,7 +55,8 @@ def replay(
             spent = process.record.total_usage
             process.return_to(records[retried.step])
             process.renew(retried.at_s)
-            process.charge(spent)
+            if retried.is_charged:
+                process.charge(spent)
             records[entry.n] = process.record
             if process.journal is not None:
                 process.journal.entries.append(entry_of(entry).changed(record=process.record))

@@ -288,7 +288,8 @@ class Runs:
         except BaseException:
             self.claims.give_back(lease, loaded)
             raise
-        entry = Entry("", to_json(Retried(step=step, at_s=time.time() if at_s is None else at_s)), "[]", None, by)
+        retried = Retried(step=step, at_s=time.time() if at_s is None else at_s, is_charged=True)
+        entry = Entry("", to_json(retried), "[]", None, by)
         late = [signal.id for signal in loaded.signals if is_end_request(signal)]  # meant for the failed run
         self.store.append(
             lease, lease.n, chain.written([entry], lease.fence), Suspension(state=state, due_s=0.0), took=late

@@ -134,6 +134,28 @@ def test_the_tokens_of_what_is_undone_count_in_the_budget(store: Store):
     assert caught.value.reason is Reason.OVER_BUDGET
 
 
+BEFORE_THEY_COUNTED = """\
+{"version":1,"agent":"a","fingerprint":"86c495a7fad57b67","seed":{"prompt":"a","dialog":[{"role":"user","parts":[{"kin\
+d":"text","text":"n?"}]}],"limits":{"parse_retries":0,"tokens":100}}}
+{"n":1,"key":"begin","outcome":{"kind":"begun","at_s":1796019866.2355578,"id":"r"},"steps":[["","begun"]],"to":["Calli\
+ng"],"fence":1,"digest":"9d45e3a07ce3f762961e128d7d237627"}
+{"n":2,"key":"model:0","outcome":{"kind":"replied","at_s":1796019866.2400842,"reply":{"message":{"role":"assistant","p\
+arts":[{"kind":"text","text":"x"}]},"usage":{"input_tokens":40,"output_tokens":20}}},"steps":[["","parse_failed"]],"to\
+":["Failed"],"why":"the answer has no int in JSON","fence":1,"digest":"983094ed057576bdddc340813adb6451"}
+{"n":3,"key":"","outcome":{"kind":"retried","step":1,"at_s":1796019866.2445939},"steps":[],"fence":2,"digest":"75b73c1\
+146db4f3baf709969e5f9bd4e"}
+{"n":4,"key":"model:0","outcome":{"kind":"replied","at_s":1796019866.2466679,"reply":{"message":{"role":"assistant","p\
+arts":[{"kind":"text","text":"7"}]},"usage":{"input_tokens":40,"output_tokens":20}}},"steps":[["","answered"]],"to":["\
+Completed"],"fence":3,"digest":"b8e230baaed244ebebb25b917f805711"}"""  # the limit is 100, and each reply has 60
+
+
+def test_a_journal_from_before_they_counted_is_read_as_it_was_written(store: Store):
+    header, *lines = BEFORE_THEY_COUNTED.splitlines()
+    store.create("r", header, agent="a", holder="h", for_s=0.0, lines=lines)
+    call = Agent(Script(), output=int, name="a", store=store).runs.replay("r")
+    assert (call.output, call.record.total_usage.total_tokens) == (7, 60)
+
+
 def _overloaded() -> Exception:
     return ProviderError("overloaded", status=529, retryable=True)
 
