@@ -27,7 +27,13 @@ class Stuck(Value, frozen=True):
 
 
 def after_attempt(
-    rest: Suspension, lease: Lease, n: int, error: Exception, fingerprint: str | None, has_signals: bool
+    rest: Suspension,
+    lease: Lease,
+    n: int,
+    error: Exception,
+    fingerprint: str | None,
+    has_signals: bool,
+    now_s: float,
 ) -> Suspension:
     """Return the suspension of a run after an attempt to drive it has failed.  The run's questions stay open.
 
@@ -41,13 +47,14 @@ def after_attempt(
         fingerprint: The fingerprint of the code, empty if unknown, or None if the attempt does not count because the
             code is not at fault.
         has_signals: Whether signals are pending.
+        now_s: The Unix time by the store's clock.
     """
     tries = lease.tries if n == lease.n else 1
     if fingerprint is not None and tries >= MAX_TRIES:
         problem = f"{tries} drivers in a row have claimed it without adding an entry; the last raised {typed(error)}"
         return as_stuck(Stuck(problem, fingerprint), rest.questions)
     # A clock that is ahead must not keep the run from others.
-    due_s = min(time.time(), lease.since_s) + RETRY_S * 2 ** (tries - 1)
+    due_s = min(time.time(), now_s) + RETRY_S * 2 ** (tries - 1)
     wakes_on = UNTIL_DUE if has_signals else None
     return rest.changed(due_s=due_s, wakes_on=wakes_on, is_in_vain=fingerprint is not None)
 

@@ -349,7 +349,7 @@ class Claims:
             self.give_back(lease.changed(n=run.n), loaded)
             return
         rest = Suspension(state=run.state, questions=run.waits)
-        rest = after_attempt(rest, lease, run.n, error, fingerprint, bool(loaded.signals))
+        rest = after_attempt(rest, lease, run.n, error, fingerprint, bool(loaded.signals), lease.since_s)
         self.store.append(lease.changed(n=run.n), run.n, (), rest)
 
     def _give_up(self, lease: Lease, waits: Sequence[Question], stuck: Stuck, answers: list[Signal]) -> None:
@@ -387,13 +387,13 @@ class Claims:
             lease,
             process,
             save=factory.save,
+            clock=self.clock_of(factory),
             signals=signals,
             lease_s=self.lease_s,
             patience_s=self.patience_s,
             redact=self.redact,
             signing_key=self.journals.key,
             fingerprint=changed_to,
-            ahead_s=lease.since_s - self.clock_of(factory).now(),
             waits=waits,
             create=create,
         )

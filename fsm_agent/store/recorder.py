@@ -30,7 +30,7 @@ from fsm_agent.call.snapshots import loses
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Question
 from fsm_agent.runtime.driver import Driver
-from fsm_agent.runtime.environment import PostedOutcome
+from fsm_agent.runtime.environment import Clock, PostedOutcome
 from fsm_agent.runtime.portal import ThreadTask
 from fsm_agent.runtime.run_function import is_in_doubt
 from fsm_agent.store import checks
@@ -101,13 +101,13 @@ class StoreRecorder:
         lease: The lease of the claim.
         process: The process, with a journal that continues the run's journal.
         save: A function that returns a document from which the process can be made again.
+        clock: The driver's clock.
         signals: The pending signals of the run.
         lease_s: See `Runs`.
         patience_s: See `Runs`.
         redact: See `Runs`.
         signing_key: See `Runs`.
         fingerprint: The fingerprint of the current code, if the run began under other code.
-        ahead_s: How far the store's clock is ahead of the driver's, in seconds.
         waits: The questions that were open when the run was claimed.
         create: A function for the first write, which creates and claims the run with its first entries.  None if the
             run is already in the store.
@@ -120,13 +120,13 @@ class StoreRecorder:
         process: Process,
         *,
         save: Callable[[Any], str],
+        clock: Clock,
         signals: Sequence[Signal] = (),
         lease_s: float,
         patience_s: float | None = None,
         redact: Callable[[Any], Any] | None = None,
         signing_key: bytes | None = None,
         fingerprint: str = "",
-        ahead_s: float = 0.0,
         waits: Sequence[Question] = (),
         create: Callable[[Sequence[str]], Lease | None] | None = None,
     ) -> None:
@@ -151,7 +151,8 @@ class StoreRecorder:
         self.redact = redact
         self.signing_key = signing_key
         self._fingerprint = fingerprint
-        self._ahead_s = ahead_s
+        self._clock = clock
+        self._ahead_s = lease.since_s - clock.now()  # how far the store's clock is ahead of the driver's
         self._n = self._chain.n  # the number of the last entry on disk
         self._digest = self._chain.digest
         self._took: list[int] = []  # ids of signals that the next write removes
@@ -376,8 +377,8 @@ class StoreRecorder:
 
     def _put_off(self, suspension: Suspension, error: Exception) -> Suspension:
         has_signals = bool(self._seen - self._written - {*self._took}) or self._has_kept
-        fingerprint = self._process.fingerprint
-        return after_attempt(suspension, self.lease, self._chain.n, error, fingerprint, has_signals)
+        fingerprint, now_s = self._process.fingerprint, self._clock.now() + self._ahead_s
+        return after_attempt(suspension, self.lease, self._chain.n, error, fingerprint, has_signals, now_s)
 
     def _by_the_clock_of_the_store(self, suspension: Suspension) -> Suspension:
         """Return a suspension with which the store waits as long as this driver would.

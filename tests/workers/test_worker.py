@@ -255,6 +255,20 @@ class TestFailing:
         assert "LookupError" in problem
         assert ("'one'" in problem) == (of.name == "letters"), "a flow says which step has raised"
 
+    @modes
+    def test_the_delay_begins_when_the_drive_ends(self, mode):
+        clock = FakeClock()
+
+        def slow(*given: object) -> bool:
+            clock.advance(100.0)
+            raise LookupError("no such letter")
+
+        store = MemoryStore(clock.now)
+        agent = Agent(Script(*["hi"] * 9, clock=clock), name="clerk", stop_when=slow, store=store)
+        agent.runs.submit("Dear Ada", run_id="one")
+        assert run(Worker([agent], store), mode, once=True) == 1
+        assert store.get("one").due_s > clock.now()
+
     def test_open_questions_survive_that(self, store):
         agent = shop.shop(store=store)
         with pytest.raises(CallSuspended):
