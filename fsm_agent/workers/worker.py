@@ -485,18 +485,26 @@ class Worker:
         if is_lost:
             _log.info("run %s was taken or deleted by another process: %s", lease.run, error)
             return
-        if fingerprint is not None or not is_of_code(error):
-            _log.warning(
-                "run %s of agent %r raised an exception and is given back", lease.run, lease.agent, exc_info=error
-            )
+        has_raised = fingerprint is not None or not is_of_code(error)
+        if has_raised:
+            _log.warning("run %s of agent %r raised an exception", lease.run, lease.agent, exc_info=error)
         else:  # the error says what differs; a traceback would show only the code that reads journals
             stuck = "" if self.on_change == "stop" else f", or answer its question {STUCK!r} with RunAgain or Cancelled"
             _log.warning(
                 "run %s of agent %r: this code cannot continue it: %s; start a worker with code that can%s",
                 *(lease.run, lease.agent, " ".join(str(error).split()), stuck),
             )
-        with suppress(LeaseLost, RunUnknown):  # it was released already
-            self.runs.claims.put_off(lease, error, fingerprint)
+        with suppress(RunUnknown):
+            with suppress(LeaseLost):  # it was released already
+                self.runs.claims.put_off(lease, error, fingerprint)
+            if has_raised:
+                self._log_next_try(self.runs.store.get(lease.run))
+
+    def _log_next_try(self, run: Run) -> None:
+        if stuck_in(run) is not None:
+            _log.warning("run %s is stuck until its question %r is answered", run.id, STUCK)
+        elif run.due_s and run.holder is None:
+            _log.warning("run %s is tried again in %.0f s", run.id, max(0.0, run.due_s - time.time()))
 
     def _factory(self, agent: Runnable, header: Header) -> ProcessFactory:
         deps = deps_for(self._deps, agent.name, header.extra, header.by)

@@ -255,6 +255,19 @@ class TestFailing:
         assert "LookupError" in problem
         assert ("'one'" in problem) == (of.name == "letters"), "a flow says which step has raised"
 
+    def test_the_log_says_when_a_run_is_tried_again_or_that_it_is_stuck(self, store, caplog):
+        def wrong(*given: object) -> bool:
+            raise LookupError("no such letter")
+
+        agent = Agent(Script(*["hi"] * 9), name="clerk", stop_when=wrong, store=store)
+        agent.runs.submit("Dear Ada", run_id="one")
+        worker = Worker([agent], store)
+        worker.run(once=True)
+        run_id, delay_s = caplog.records[-1].args
+        assert (run_id, 0.0 < delay_s <= 4.0) == ("one", True)
+        drive_until_stuck(worker, "one")
+        assert caplog.records[-1].args == ("one", "stuck")
+
     @modes
     def test_the_delay_begins_when_the_drive_ends(self, mode):
         clock = FakeClock()
