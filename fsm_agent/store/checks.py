@@ -375,9 +375,11 @@ def check_one_answer(answers: Any) -> None:
 
 
 def accepted_at(run: Run, key: str) -> str:
-    """Describe, for an error message, what a run's open question accepts."""
-    found = [_accepted(question) for question in run.waits if question.key == key and question.answers]
-    return found[0] if found else "an outcome such as Approved()"
+    """Describe, for an error message, which outcomes a run's open question accepts."""
+    question = next((question for question in run.waits if question.key == key and question.answers), None)
+    if question is None:
+        return "an outcome such as Approved()"
+    return f"Returned(text=…) with JSON of {' | '.join(question.types)}" if question.types else _accepted(question)
 
 
 def _accepted(question: Question) -> str:

@@ -660,6 +660,9 @@ def test_a_value_that_is_no_outcome_names_those_that_answer_the_question(store: 
         flow.call(Signed(), run_id="f")
     with pytest.raises(UsageError, match="Signed"):
         flow.runs.resume("f", Approved())
+    [question] = store.get("f").waits
+    with pytest.raises(UsageError, match="Returned"):
+        flow.runs.all.answer("f", {question.key: Signed()})  # which knows no flow
 
 
 def test_an_answer_of_the_wrong_kind_is_refused_before_it_is_posted(store: Any):
