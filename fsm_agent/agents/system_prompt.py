@@ -58,7 +58,7 @@ def check_system_needs(system: System, agent: str, deps: object) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)  # deps may hold secrets
 class SystemPrompt:
     """The system prompt of a call."""
 

@@ -140,8 +140,8 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
             FlowFailed: If the run failed; ``error.result`` is the result so far.
             FlowSuspended: If the run waits for a person, or for a distant time; see ``error.run``.
         """
-        process = self.prepare(data, deps=deps, clients=clients, extra=extra, by=by, run_id=run_id)
-        result: Result = run(self, claim(self, process), is_shared=False)
+        options = {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id}
+        result: Result = run(self, claim(self, self._prepare(data, options)), is_shared=False)
         return result
 
     async def acall(
@@ -156,8 +156,8 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         run_id: str | None = None,
     ) -> Result:
         """The async version of `call`."""
-        process = self.prepare(data, deps=deps, clients=clients, extra=extra, by=by, run_id=run_id)
-        result: Result = await arun(self, await aclaim_process(self, process))
+        options = {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id}
+        result: Result = await arun(self, await aclaim_process(self, self._prepare(data, options)))
         return result
 
     def stream(
