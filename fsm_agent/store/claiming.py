@@ -287,6 +287,8 @@ class Claims:
         others = [signal for signal in loaded.signals if signal.key != STUCK]
         cancellations = [found for signal in answers if (found := _read_cancellation(signal)) is not None]
         changed_to = process.fingerprint if process.fingerprint != header_of(loaded.header).fingerprint else ""
+        if lease.tries > 1:  # the last driver may have failed on a kept outcome, which would fail again before the end
+            others.sort(key=lambda signal: not is_end_request(signal))
         signals = [*cancellations, *others]
         recorder = self._make_recorder(lease, process, factory, signals, changed_to, loaded.run.waits)
         recorder.mark_used({signal.id for signal in answers}.difference([signal.id for signal in cancellations]))

@@ -27,7 +27,7 @@ from fsm_agent.call.outcomes import Cancelled, Injected, Outcome, RunAgain, Stop
 from fsm_agent.call.process import INBOX, prefix_of
 from fsm_agent.errors import JournalError, OutcomeError, UsageError
 from fsm_agent.store import checks
-from fsm_agent.store.attempts import STUCK_STATE
+from fsm_agent.store.attempts import STUCK_STATE, stuck_in
 from fsm_agent.store.checks import check_answers, check_one_answer
 from fsm_agent.store.claiming import Claims, ProcessFactory, replay_run
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
@@ -223,7 +223,7 @@ class Runs:
             body = to_json(Posted(key, msgspec.Raw(to_json(kept).encode())))
             self.store.signal(run, "" if prefix_of(key) == INBOX else key, body, by=by, **named)
             if not key and isinstance(outcome, Cancelled | Stopped):
-                self._end_before_start(run)
+                self._end_at_once(run)
         RENEWER.ring(run)
 
     def is_posted(self, run: str, signal_id: str, content: str) -> bool:
@@ -323,10 +323,10 @@ class Runs:
         RENEWER.ring(run)
         return True
 
-    def _end_before_start(self, run: str) -> None:
-        """Make a run due before its start, which a signal alone does not do, so that a driver ends it."""
+    def _end_at_once(self, run: str) -> None:
+        """Make a run due that has not started or was put off, which a signal alone does not do, to end it."""
         row = self.store.get(run)
-        if row.n == 0 and row.due_s != 0.0 and not row.is_ended:
+        if row.due_s != 0.0 and not row.is_ended and stuck_in(row) is None:
             with suppress(LeaseLost, RunBusy, RunUnknown):  # it has a driver, or is gone
                 lease = self.claims.claim(run)
                 self.claims.give_back(lease, self.store.load(run, after=lease.n))

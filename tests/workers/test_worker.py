@@ -255,6 +255,25 @@ class TestFailing:
         assert "LookupError" in problem
         assert ("'one'" in problem) == (of.name == "letters"), "a flow says which step has raised"
 
+    @modes
+    def test_a_run_that_was_put_off_is_cancelled_before_it_is_stuck(self, mode):
+        """Though the reply, which the store keeps, fails in the next step again."""
+        clock = FakeClock()
+
+        def wrong(*given: object) -> bool:
+            raise LookupError("no such letter")
+
+        store = MemoryStore(clock.now)
+        agent = Agent(Script("hi"), name="clerk", stop_when=wrong, store=store)
+        agent.runs.submit("Dear Ada", run_id="one")
+        worker = Worker([agent], store)
+        run(worker, mode, once=True)
+        agent.runs.all.cancel("one", "never mind")
+        assert run(worker, mode, once=True) == 1, "it is due at once"
+        clock.advance(4.0)
+        run(worker, mode, once=True)
+        assert (store.get("one").state, store.get("one").is_ended) == ("Failed", True)
+
     def test_the_log_says_when_a_run_is_tried_again_or_that_it_is_stuck(self, store, caplog):
         def wrong(*given: object) -> bool:
             raise LookupError("no such letter")
