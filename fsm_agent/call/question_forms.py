@@ -351,7 +351,7 @@ def misfit(question: Question, outcome: Outcome) -> Sequence[tuple[str, str]]:
     schema = _schema(question)
     try:
         if isinstance(outcome, Modified):
-            validate_arguments(ArgumentsValidator(schema), outcome.arguments_json)
+            validate_arguments(ArgumentsValidator(schema), outcome.arguments_json, schema)
         elif isinstance(outcome, Returned) and _is_typed(question) and schema:
             _check_answer(outcome.text, schema, question.types)
     except REFUSALS as error:

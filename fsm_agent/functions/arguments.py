@@ -91,21 +91,22 @@ class Validator(Protocol):
         """Return the arguments in a JSON document."""
 
 
-def validate_arguments(validator: Validator, arguments: str) -> tuple[str, dict[str, Any]]:
+def validate_arguments(validator: Validator, arguments: str, schema: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return `(json, values)`: the arguments as JSON in the form that the validator takes, and as validated values.
 
     Some models write a list or an object inside the arguments as a string of JSON, and null for what they leave out.
-    Both are accepted, but only where they would otherwise be invalid.
+    Both are accepted, but only where they would otherwise be invalid.  The JSON Schema names the arguments that are
+    known, even if others are taken as well.
     """
     try:
         return arguments, validator.validate_json(arguments)
     except ValueError as error:
-        if (meant := _meant(validator, arguments, error)) is None:
+        if (meant := _meant(validator, arguments, error, schema.get("properties"))) is None:
             raise
-    return validate_arguments(validator, meant)  # there may be texts inside of texts
+    return validate_arguments(validator, meant, schema)  # there may be texts inside of texts
 
 
-def _meant(validator: Validator, arguments: str, error: ValueError) -> str | None:
+def _meant(validator: Validator, arguments: str, error: ValueError, known: Any) -> str | None:
     """Return the arguments after removing the nulls and parsing the JSON strings that a validation error names.
 
     Null is left out only for a field: a null among the values of a ``dict[str, int]`` stays, and is invalid.  Return
@@ -126,6 +127,9 @@ def _meant(validator: Validator, arguments: str, error: ValueError) -> str | Non
             holder, key = place
             if isinstance(given, str) and kind in _CONTAINERS and given.lstrip()[:1] in ("[", "{"):
                 holder[key] = from_json(given)
+                is_changed = True
+            elif _is_null(item) and holder is document and isinstance(known, Mapping) and key in known:
+                del holder[key]
                 is_changed = True
             elif _is_null(item) and isinstance(holder, dict):
                 nulls[unnamed := f"\0{len(nulls)}"] = holder, key

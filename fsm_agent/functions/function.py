@@ -144,7 +144,8 @@ class Function(Policy, Generic[P, R, Deps]):
 
     @cached_property
     def _validate(self) -> Callable[[str], tuple[str, dict[str, Any]]]:
-        return partial(validate_arguments, self.validator or ArgumentsValidator(self.parameters))
+        validator = self.validator or ArgumentsValidator(self.parameters)
+        return partial(validate_arguments, validator, schema=self.parameters)
 
     @classmethod
     def of(

@@ -495,6 +495,16 @@ class TestArguments:
             refusal = made.refusal(json.dumps({"it": given})) or ""
             assert path.rpartition(".")[2] in refusal.partition(":")[0].split("."), refusal
 
+    def test_null_is_left_out_for_a_parameter_beside_any_others(self):
+        def label(name: str = "it", **labels: str) -> str:
+            return f"{name}: {labels}"
+
+        kinds = {"properties": {"name": {"type": "string"}}, "additionalProperties": {"type": "string"}}
+        foreign = Function(name="label", parameters={"type": "object", **kinds}, call=label)
+        for made in (Function.of(label), foreign):
+            assert made.run('{"name": null, "size": "L"}') == "it: {'size': 'L'}"
+            assert made.refusal('{"name": null, "size": null}')
+
     def test_null_is_left_out_for_a_field_of_a_dataclass(self):
         def save(it: Point): ...
 
