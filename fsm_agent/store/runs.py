@@ -215,16 +215,24 @@ class Runs:
             if self.is_posted(run, signal_id, content):
                 return
             named = {"signal_id": signal_id, "content": _digest(content)}
+        asked = {""}
         if any(answers):
-            check_answers(answers, self.store.get(run), typed)
-        for key, outcome in answers.items():
-            kept = outcome if outcome.at_s else outcome.changed(at_s=time.time() if at_s is None else at_s)
-            kept = kept if self.claims.redact is None else self.claims.redact(kept)
-            body = to_json(Posted(key, msgspec.Raw(to_json(kept).encode())))
+            row = self.store.get(run)
+            check_answers(answers, row, typed)
+            asked |= {question.key for question in row.waits}
+        # Everything that can fail comes before the first post.  The store refuses a key that is not asked.
+        keys = sorted(answers, key=lambda key: key in asked or prefix_of(key) == INBOX)
+        bodies = {key: self._body(key, answers[key], at_s) for key in keys}
+        for key, body in bodies.items():
             self.store.signal(run, "" if prefix_of(key) == INBOX else key, body, by=by, **named)
-            if not key and isinstance(outcome, Cancelled | Stopped):
+            if not key and isinstance(answers[key], Cancelled | Stopped):
                 self._end_at_once(run)
         RENEWER.ring(run)
+
+    def _body(self, key: str, outcome: Outcome, at_s: float | None) -> str:
+        kept = outcome if outcome.at_s else outcome.changed(at_s=time.time() if at_s is None else at_s)
+        kept = kept if self.claims.redact is None else self.claims.redact(kept)
+        return to_json(Posted(key, msgspec.Raw(to_json(kept).encode())))
 
     def is_posted(self, run: str, signal_id: str, content: str) -> bool:
         """Return whether a signal with this id was posted to the run, even if it has been used up.

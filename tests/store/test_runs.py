@@ -745,6 +745,20 @@ def test_an_answer_that_redact_fails_on_is_reported_and_the_question_asked_again
     assert resume(agent, {key: Approved()}).output == 42
 
 
+@pytest.mark.parametrize("wrong", ["no such key", "what redact fails on"])
+def test_if_one_of_several_answers_is_refused_none_is_posted(store: Any, wrong: str):
+    agent = rested(store)
+    (key,) = answers(agent.runs.all, "r1")
+    before = loaded(store)
+    if wrong == "no such key":
+        with pytest.raises(NotAsked, match="ask:9"):
+            agent.runs.all.answer("r1", {key: Approved(), "ask:9.9": Approved()})
+    else:
+        with pytest.raises(LookupError):
+            Runs(store, redact=too_short).answer("r1", {"": Cancelled(), key: Approved()})
+    assert loaded(store) == before
+
+
 def too_short(outcome: Outcome) -> Outcome:
     if isinstance(outcome, Approved):
         raise LookupError("it has no text")
