@@ -6,7 +6,7 @@ import base64
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 from msgspec import field
 from msgspec.structs import astuple
@@ -15,9 +15,6 @@ from pydantic_core import CoreSchema
 from fsm_agent._internal.structs import Tagged, Value, from_json, schema_of, to_json
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.validation import invalid, require, safe_repr
-
-if TYPE_CHECKING:
-    from pydantic_core import CoreSchema
 
 MAX_FILE_BYTES = 100_000_000  # more than a request to any provider may hold (November 2026)
 MAX_SHOWN_CHARS = 200  # of a path
@@ -615,7 +612,7 @@ class Payload(Value, frozen=True):
     parts: tuple[Text | Image | Document, ...] = ()
 
     def __post_init__(self) -> None:
-        is_right = isinstance(self.parts, tuple | list) and all(isinstance(part, _PARTS) for part in self.parts)
+        is_right = isinstance(self.parts, tuple | list) and all(isinstance(part, _OF_TASKS) for part in self.parts)
         right = "a tuple of parts; use Payload.text('…').with_image('cat.png')"
         require("parts of a payload", self.parts, is_right, right)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fsm_agent import Document, Image, Payload, UsageError
-from fsm_agent.messages import Message, Text
+from fsm_agent.messages import Message, Reasoning, Text
+from fsm_agent.testing import function_call
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8
 PDF = b"%PDF-1.7 ..."
@@ -72,7 +73,10 @@ class TestRefused:
         os.mkfifo(tmp_path / "pipe")  # to read it would take forever
         for make, name in (
             (lambda: Payload.text(5), "5"),
-            *[(lambda parts=parts: Payload(parts), "Payload.text") for parts in ("a", b"a", Text("a"), ("a",), None)],
+            *[
+                (lambda parts=parts: Payload(parts), "Payload.text")
+                for parts in ("a", b"a", Text("a"), ("a",), None, (Reasoning(text="a"),), (function_call("f"),))
+            ],
             *[
                 (lambda name=name: Payload().with_image(tmp_path / name), name)
                 for name in ("none.png", "a.bmp", "pipe")
