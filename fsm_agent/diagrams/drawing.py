@@ -219,6 +219,7 @@ class _Plan:
         self.boxes = {box.id: box for box in diagram.boxes}
         self.nodes = [*[node for node in diagram.nodes if node.id not in self.boxes], *diagram.boxes]
         self.by_id = {node.id: node for node in self.nodes}
+        self._order = {node.id: i for i, node in enumerate(diagram.nodes)}
         # An edge from a box to itself is a line in the box's title
         self.arrows = [edge for edge in diagram.edges if edge.source != edge.target or edge.source not in self.boxes]
         self._again = [edge for edge in diagram.edges if edge.source == edge.target and edge.source in self.boxes]
@@ -243,7 +244,8 @@ class _Plan:
         if node.id not in self.boxes:
             return self.names[node.id], ""
         inside = [*self._leaves(node)]
-        leaf = next((leaf for leaf in inside if leaf.is_final and is_source), inside[0])
+        first = min(inside, key=lambda leaf: self._order[leaf.id])  # inner boxes may begin before the box's own nodes
+        leaf = next((leaf for leaf in inside if leaf.is_final and is_source), first)
         return self.names[leaf.id], f"cluster_{self.names[node.id]}"
 
     def _leaves(self, node: Node) -> Iterator[Node]:

@@ -451,6 +451,21 @@ def test_edges_of_a_box_end_inside_it_and_its_loop_is_a_line_of_its_title() -> N
     assert not re.search(r"^\s+box0\b", dot, re.MULTILINE), "a box is no node"
 
 
+def test_edges_of_a_box_that_begins_with_another_begin_and_end_where_it_does() -> None:
+    inside = [("Inner", "Box"), ("First", "Inner"), ("Part", "Inner"), ("Last", "Box")]
+    ends = ("Part", "Last")
+    drawn = Diagram(
+        title="t",
+        nodes=(
+            Node(id="Box", label="box"),
+            *[Node(id=name, label=name, box=box, is_final=name in ends) for name, box in inside],
+            Node(id="Next", label="next"),
+        ),
+        edges=(Edge(source="Box", target="Next"), Edge(source="Next", target="Box")),
+    )
+    assert re.findall(r"(\w+) -> (\w+) \[", render(drawn, "dot")) == [("Last", "Next"), ("Next", "First")]
+
+
 def hostile(text: str) -> Diagram:
     """A diagram with ``text`` in every place that takes one."""
     rest = (
