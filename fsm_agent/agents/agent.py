@@ -103,13 +103,14 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         model: ``"provider:model"``, or a client.
         system: The system prompt for every call: text, a `Prompt` or a function.  A `Prompt` takes its variables from
             the call's ``system_args``.  A function takes the call's ``deps`` or no argument, and returns text.  It is
-            called when a run begins, and never without the ``deps`` that it needs.
+            called when a run begins, and always with the ``deps`` that it needs.
         functions: The functions that the model may call: `Function`s, plain callables, toolsets and MCP servers.
-            Toolsets and servers are asked for their functions at the start of each call.
+            Toolsets and servers list their functions at the start of each call.
         output: The type of the answer; see `Prompt`.
-        finalizer: Text or a `Prompt` that asks for the final wording, such as ``"Say it for a child: {{ answer }}"``.
-            After the model has answered in text, the finalizer is sent in one more request, without functions, and the
-            reply becomes the answer.  A `Prompt` may have its own output type.
+        finalizer: Text or a `Prompt` that asks for the final wording, such as
+            ``"Explain it to a child: {{ answer }}"``.  After the model has answered in text, the finalizer is sent in
+            one more request, without functions, and the reply becomes the answer.  A `Prompt` may have its own output
+            type.
         prompt: The prompt for tasks that are plain text, with the variable ``{{ task }}``.
         name: The agent's name in traces and snapshots.  An agent with a ``store`` needs a name so that its runs can be
             found.
@@ -117,30 +118,30 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         settings: Settings for the model, such as the temperature.
         stop_when: Ends a call early, after a reply; see `fsm_agent.call.stop_conditions`.
         check: A function, plain or ``async``, that checks each answer before it becomes the output.  It takes the
-            parsed output and, optionally, the call's `Context`.  It returns the output, changed or unchanged, or raises
+            parsed output and, optionally, the call's `Context`.  It returns the output, changed or not, or raises
             `Retry`, in which case the model sees the message and tries again, within ``limits.parse_retries``.  Any
             other exception makes the call fail.  The check runs once per answer, even if the call is resumed.  It does
             not apply to the results of ``stop_when`` and ``classify``, nor to the answers from an agent that takes over
-            the dialog.  A call with a check can be restored and resumed only with a check.
-        approve: A function that is asked about each function call, except calls to functions with
-            ``needs_approval=False``, before any function in the round runs.  It takes the function call and,
-            optionally, its `Context`.  It returns True, False, ``Approved()``, ``Denied(reason)`` or
-            ``Modified(arguments_json)``, or None to suspend the agent call.  Without an approver, only functions that
-            require approval suspend the agent call.
+            the dialog.  A call that has a check can be restored and resumed only with one.
+        approve: A function that decides whether each function call is allowed, before any function in the round runs.
+            It is not called for functions with ``needs_approval=False``.  It takes the function call and, optionally,
+            its `Context`.  It returns True, False, ``Approved()``, ``Denied(reason)`` or ``Modified(arguments_json)``,
+            or None to suspend the agent call.  Without an approver, only functions that require approval suspend the
+            agent call.
         context: How a long dialog is shortened in requests.  The dialog itself stays complete.  Give a list of passes
             for every request (``[shorten(4_000), keep_last(8)]``), a `Budget` for requests that are too long, or both,
             with the budget last; see `fsm_agent.context`.  The default is ``Budget()`` if the model's context window is
             known.  ``[]`` sends the whole dialog.
         keep: Passes that choose what is inherited by the next turn in a conversation, or by a call with
             ``after=result``, such as ``[summarize(keep=12)]``.  The result's own dialog stays complete.
-        results: How to change function results before the model sees them.
+        results: How function results are changed before the model sees them.
         prices: The prices of the model's tokens: a `Price`, or a mapping from model names to prices, with ``"*"`` for
-            all other models.  With prices, ``result.usage`` includes the cost.  By default, prices are read from the
-            extra ``prices``, but only if `Limits.cost_usd` needs them.
+            all other models.  With prices, ``result.usage`` includes the cost.  By default, prices are looked up with
+            the extra ``prices``, but only if `Limits.cost_usd` is set.
         hooks: Objects with methods that receive the events; see `fsm_agent.agents.hooks`.
         store: Where calls are saved as runs, step by step: the path to a SQLite file, a `Store`, or `Runs` with
             options.  Another process can continue a saved run; see `runs`.
-        environment: Options for the `Environment`, such as ``clock``, ``backoff``, ``threads`` and ``new_id``.
+        environment: Options for the `Environment`, such as ``clock``, ``backoff``, ``threads`` or ``new_id``.
 
     Examples:
         >>> agent = Agent(Script("Paris."), system="You know capitals.")
@@ -474,15 +475,15 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
 
         The function takes a task and returns this agent's output.
 
-        The inner call is part of the outer call and shares its token budget and deps.  The outer call waits for
-        whatever the inner call waits for, under keys such as ``run:2.0/ask:2.0``.  It yields the inner events as
+        The inner call is part of the outer call, and shares its token budget and deps.  The outer call waits for
+        whatever the inner call waits for, under keys such as ``run:2.0/ask:2.0``.  Inner events are yielded as
         `Inside`, and both agents' hooks receive them.  If the inner call fails, or agents are nested deeper than
         `Limits.depth`, the model sees an error.
 
         Args:
             name: The function's name for the model; by default, the agent's name.
-            description: The description for the model.
-            policy: Those options of `Function.of` that apply to an agent.  ``timeout_s`` limits each call.
+            description: The function's description for the model.
+            policy: The options of `Function.of` that apply to an agent.  ``timeout_s`` limits each call.
 
         Raises:
             UsageError: If an option does not apply to an agent.
@@ -523,7 +524,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
             options: The options of `call`.
 
         Raises:
-            CallFailed: If the model named none of the classes, or the request failed.
+            CallFailed: If the model named none of the classes or the request failed.
             UsageError: If an argument is wrong.
         """
         asked = question_about(what, prompt, QUESTION)

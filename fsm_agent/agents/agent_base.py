@@ -204,7 +204,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
 
     A subclass that sets ``agent_type`` is registered under that name, unless the class statement says
     ``register=False``.  Every argument of an `Agent` may be a class attribute, and a configuration may override it.
-    Values are taken from the class, ``global``, the configuration, ``agent_configs`` and the arguments; later ones win.
+    Values come from the class, ``global``, the configuration, ``agent_configs`` and the arguments; later ones win.
 
     An agent with several sub-agents has an ``answer`` method, plain or ``async``::
 
@@ -400,7 +400,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
             policy: See `Agent.as_function`.
 
         Raises:
-            UsageError: If the policy makes no sense for an agent.
+            UsageError: If an option does not apply to an agent.
         """
         return super().as_function(name, description or self.description, **policy)
 
@@ -431,7 +431,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         ``client`` or ``model`` is given.
 
         Args:
-            client: A client for all sub-agents of the copy, or a mapping with one for each; see the class.  A client
+            client: A client for all of the copy's sub-agents, or a mapping with one for each; see the class.  A client
                 may also be passed as ``model=``, as for any agent.
             overrides: Configuration keys that replace this agent's.
 

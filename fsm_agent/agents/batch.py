@@ -32,7 +32,7 @@ LEAVE_S = 5.0  # how long an interrupted task may take to release its run
 
 @dataclass(frozen=True)
 class TaskResult(Generic[Out]):
-    """The result of one task among many.
+    """The result of one of many tasks.
 
     Attributes:
         index: The number of the task, from 0.

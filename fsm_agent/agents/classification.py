@@ -49,14 +49,14 @@ _LEAST_CORRECTED = 1e-6  # the least probability: no provider reports less
 
 @dataclass(frozen=True, kw_only=True)
 class Classification(Generic[Label]):
-    """The result of a classification: the most likely class, and how likely each class is.
+    """The result of a classification: the most likely class and the probability of each class.
 
     Attributes:
-        label: The most likely class.  If several are equally likely, the first in the list wins.
-        probabilities: The classes' probabilities, which add up to 1.
+        label: The most likely class.  If several are equally likely, it is the first of them in the list.
+        probabilities: The probabilities of the classes, which add up to 1.
         coverage: The probability that the answer is one of the classes, in any spelling.
-        is_calibrated: Whether the probabilities come from log probabilities.  If not, the class named in the answer has
-            a probability of 1.
+        is_calibrated: Whether the probabilities come from log probabilities.  If not, the class named in the answer is
+            given a probability of 1.
         missing: The classes for which no log probability was reported.
         raw: The probabilities as reported, before they were scaled to add up to 1.
         floor: An upper bound on the raw probability of a missing class.

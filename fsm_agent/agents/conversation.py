@@ -81,8 +81,8 @@ class Conversation(CallVerbs[Deps, Out]):
         """Return the dialog up to the newest turn that has ended.
 
         Raises:
-            StoreError: If the store failed, or a needed run was deleted.
-            JournalError: If the journal of a needed run is damaged or forged.
+            StoreError: If the store failed, or if a run that is needed was deleted.
+            JournalError: If the journal of a run that is needed is damaged or forged.
         """
         return self._dialog(self._runs.store.head(self.name))
 

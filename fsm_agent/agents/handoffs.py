@@ -129,10 +129,10 @@ def handoff(
     From then on, the other agent governs the dialog with its system prompt, functions, model and limits.  Its answer is
     the call's answer.  It also answers the next turns of the conversation, until it hands the dialog over itself.
 
-    The call enters the state ``HandedOver``, and reports the agent's events as `Inside` events.  Other functions in the
-    same reply run first.  If a reply has several handoffs, the first one that is allowed is taken, and the others get a
-    refusal as their result.  After a denied handoff, the dialog stays with the agent that has it.  If a saved dialog
-    refers to a handoff that the agent no longer has, the agent itself answers.
+    The call enters the state ``HandedOver`` and reports the agent's events as `Inside` events.  Other functions in the
+    same reply run first.  If a reply contains several handoffs, the first one that is allowed takes effect, and the
+    others are refused in their results.  If a handoff is denied, the dialog stays with the current agent.  If a saved
+    dialog refers to a handoff that the agent no longer has, the agent itself answers.
 
     Args:
         agent: The agent, or a function that returns it, which lets agents hand over to each other.

@@ -220,8 +220,8 @@ class Metrics:
 
     For a single call, pass ``metrics.on_event`` as the sink of `Agent.run`.  You can add metrics: ``one + other`` and
     ``sum(many, Metrics())`` return new metrics.  When a call ends, all its states are counted, even those that it
-    passed through in another OS process, whereas replies and functions are counted in the OS process in which they
-    happen.  Metrics are thread-safe.
+    passed through in another OS process.  Replies and functions are counted in the OS process where they occur.
+    Metrics are thread-safe.
 
     Attributes:
         prices: A `Price` for all models, or prices by model name, with ``"*"`` for all others.  Without a price, a

@@ -33,9 +33,9 @@ Result = TypeVar("Result", default=Any, covariant=True)
 class RunHandle(Generic[Result]):
     """A handle for a stored run that a `Worker` drives.  ``runs.submit`` and ``runs.get`` return handles.
 
-    A handle holds no lease and drives nothing.  A run may have any number of handles, in any process or thread.
-    One thread per OS process watches all runs that handles are waiting for.  It checks them as soon as the store
-    reports that a run was released, and looks for new entries every quarter of a second.
+    A handle holds no lease and drives nothing.  A run may have any number of handles, in any process or thread.  One
+    thread per OS process watches all runs that handles are waiting for.  It checks them as soon as the store reports
+    that a run has been released, and looks for new entries every quarter of a second.
 
     Attributes:
         run_id: The name of the run.
@@ -86,9 +86,9 @@ class RunHandle(Generic[Result]):
             timeout_s: The maximum number of seconds to wait, or None for no limit.
 
         Raises:
-            TimeoutError: If the run has not ended in time.
+            TimeoutError: If the run did not end in time.
             CallFailed: If the run ended without an output.  A flow raises `FlowFailed`.
-            CallSuspended: If the run waits for a person; use `answer`.  A flow raises `FlowSuspended`.
+            CallSuspended: If the run is waiting for a person; use `answer`.  A flow raises `FlowSuspended`.
             RunUnknown: If the run was deleted.
             ReplayError: If the run is stuck because the code of its workers has changed and now takes different steps.
             JournalError: If the journal is damaged or forged, or belongs to another run.
@@ -125,11 +125,11 @@ class RunHandle(Generic[Result]):
 
         A journal contains steps, complete replies, function results and changes to the dialog: `Stepped`,
         `ReplyCompleted`, `FunctionEnded` and `HistoryChanged`, and `Inside` events that wrap one of these.  Only the
-        driver's own stream contains deltas, starts, progress and durations.  If the run waits for a person, the last
-        event is `Suspended`.
+        driver's own stream contains deltas, starts, progress and durations.  If the run is waiting for a person, the
+        last event is `Suspended`.
 
-        If the code has changed too much to reproduce some events, a message is logged and these events are read from
-        the journal.  They include steps, replies and results, but no changes to the dialog.
+        If the code has changed too much for some events to be reproduced, a message is logged and those events are read
+        from the journal.  They include steps, replies and results, but not changes to the dialog.
 
         Raises:
             CallFailed: If the run ended without an output.  It is raised after `Done`.  A flow raises `FlowFailed`.
@@ -178,7 +178,7 @@ class RunHandle(Generic[Result]):
         self._runs.cancel(self.run_id, reason, by=by)
 
     def answer(self, answers: Any, *, by: str = "", signal_id: str = "") -> None:
-        """Answer the run's questions.  Its next driver uses the answers; this method drives nothing.
+        """Answer the run's questions.  This method does not drive the run; its next driver uses the answers.
 
         Args:
             answers: Answers by key, as for ``resume``, or a single answer if one question is open.
@@ -186,10 +186,10 @@ class RunHandle(Generic[Result]):
             signal_id: An id for a single answer.  Repeating the answer with the same id has no effect.
 
         Raises:
-            NotAsked: If the run does not ask this question, or has ended.
+            NotAsked: If the run is not asking this question, or has ended.
             AlreadyAnswered: If another answer came first.
             SignalExists: If a different answer has this ``signal_id``.
-            OutcomeError: If the run asks several questions and the answer has no key.
+            OutcomeError: If the run is asking several questions and the answer has no key.
             UsageError: If the question does not accept this kind of answer.
         """
         post_answers(self._runnable, self.run_id, answers, by, self._definition, signal_id)

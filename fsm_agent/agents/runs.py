@@ -181,16 +181,16 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         """Put a task into the store for a `Worker`, and return the handle for its run.
 
         If the store has a run with this ``run_id`` and the same task, the handle for that run is returned.  A worker
-        creates its own ``deps``, and finds a prompt by its path.  The ``deps`` passed here are only used by a function
+        creates its own ``deps`` and finds a prompt by its path.  The ``deps`` passed here are used only by a function
         that makes the system prompt, and are not stored.
 
         Args:
             task: See `Agent.call`.
-            after: The runs that must end or be deleted first, as names or handles; or what the task continues: the
-                result of a call, a dialog, or messages.
+            after: The runs that must end or be deleted first, as names or handles, or what the task continues: a call's
+                result, a dialog or messages.
             delay_s: The seconds until the run starts, by the clock of this machine.  Signals do not start it earlier,
                 but a cancellation ends it at once.
-            priority: A number from -100 to 100.  Workers take the due run with the highest priority.  The priority
+            priority: A number from -100 to 100.  Workers pick up the due run with the highest priority.  The priority
                 applies until the run ends.
             service: The name of the `RunFollower` that drives the run, or "" for workers.
             args: See `Agent.call`.
@@ -267,7 +267,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     ) -> RunHandle[CallResult[Out]]:
         """Return a run's handle, which any process can use to wait for, follow, answer or cancel the run.
 
-        It takes the same options as `resume`.
+        It accepts the same options as `resume`.
 
         Raises:
             RunUnknown: If no run has this name.
@@ -329,13 +329,14 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         Raises:
             PromptChanged: If the prompt has changed and ``on_change`` is ``"error"``.
             RunUnknown: If no run has this name.
-            RunBusy: If another holder drives the run.  That holder still receives the answers.
-            NotAsked: If the run does not ask this question.
-            OutcomeError: If the run asks several questions and a single outcome was given.  The error lists the keys.
+            RunBusy: If another holder is driving the run.  That holder still receives the answers.
+            NotAsked: If the run is not asking this question.
+            OutcomeError: If the run is asking several questions and a single outcome was given.  The error lists the
+                keys.
             AlreadyAnswered: If another answer came first.
             ReplayError: If the code has changed since the run last stopped, and now makes different decisions.
             CallFailed: If the call ended without an output.
-            CallSuspended: If the call waits for another answer.
+            CallSuspended: If the call is waiting for another answer.
         """
         check_sink(sink)
         options = read_options(args, parser_args, deps, model, prompt, on_change)
@@ -413,7 +414,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     ) -> AgentCall[Out]:
         """Rebuild a stored run's call from its whole journal, verifying every entry, and return the call.
 
-        It takes the same options as `resume`.
+        It accepts the same options as `resume`.
 
         Raises:
             JournalError: If the journal is damaged or forged, or belongs to another run.
@@ -473,8 +474,8 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     ) -> str:
         """Create a new run that continues from a step of a stored run, and return the new run's name.
 
-        ``resume(name)`` drives the fork.  The agent that does this needs the same name, but may have another model or
-        other functions.  Earlier steps are not repeated, whereas later steps run again.  The fork of a turn does not
+        ``resume(name)`` drives the fork.  The agent that does this must have the same name, but may have another model
+        or other functions.  Earlier steps are not repeated, but later steps are run again.  A fork of a turn does not
         belong to a conversation.
 
         ``new_run_id`` names the fork; creating the same fork again has no effect.  ``by`` names the person who forks
