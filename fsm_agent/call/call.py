@@ -79,14 +79,14 @@ class AgentCall(Process, Generic[Out]):
             policy exempts it.
 
     Attributes:
-        problem: The exception that the parser or check raised on the latest reply, or with which a function made the
-            call fail; None if there is none.  The record holds only the exception's type and text.
+        problem: The exception that the parser or check raised on the latest reply, or the one with which a function
+            made the call fail; None if there is none.  The record holds only the exception's type and text.
         prompt_change: How the prompt has changed since the snapshot or run was made, or None if it has not changed.
         client: The client for the model that the record names.  If it is None, the driver looks up a client by that
             name, or uses its own.
         opening: A function that makes the system prompt when the call begins, or None if the dialog already has one.
-        system_args: See `Dialog`.  A restored call does not know these arguments, and assumes that the agent made its
-            system message.
+        system_args: See `Dialog`.  They are unknown to a restored call, which assumes that its system message came from
+            the agent.
 
     Examples:
         >>> from fsm_agent.call import Begun, Replied
@@ -155,7 +155,7 @@ class AgentCall(Process, Generic[Out]):
             dialog: The conversation so far, including the task.
             prompt: The task's prompt.
             limits: The budgets.
-            depth: The number of agent calls inside which this call is nested.
+            depth: The number of agent calls that this call is nested in.
             extra: The caller's JSON-serializable data, kept in the record.
             parser_args: JSON-serializable arguments for the prompt's parser and validators, kept in the record.
             options: The other arguments to `AgentCall`.
@@ -178,7 +178,7 @@ class AgentCall(Process, Generic[Out]):
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """The effects that the call waits for.  An ended call has no effects."""
+        """The effects that the call is waiting for.  A call that has ended has no effects."""
         if self.delegation is not None:
             return super().effects  # type: ignore[return-value]
         if self._effects is None:
@@ -205,14 +205,14 @@ class AgentCall(Process, Generic[Out]):
     def cancel(self, reason: str = "") -> None:
         """Cancel the call, from any thread or from one of its functions.
 
-        The driver ends the call at once, whatever the call waits for, and ignores later outcomes.  A function that runs
-        in the driver's own thread has to return first; see `drivers.run`.  A call that has no driver ends when a driver
-        takes it up, or when you call ``advance("", Cancelled())``.
+        The driver ends the call at once, whatever it is waiting for, and ignores later outcomes.  A function that runs
+        in the driver's own thread has to return first; see `drivers.run`.  A call without a driver ends when a driver
+        picks it up, or when you call ``advance("", Cancelled())``.
         """
         super().cancel(reason)
 
     def stop(self, reason: str = "") -> None:
-        """Stop the call after its last reply.  Any thread may call this, and so may the call's own functions.
+        """Stop the call after its latest reply.  Any thread may call this, as may the call's own functions.
 
         As with `stop_when`, the call completes with `Reason.STOPPED` and no output, and pending function calls do not
         run.
@@ -224,8 +224,8 @@ class AgentCall(Process, Generic[Out]):
         """Take the outcome of one effect.  This is atomic, synchronous and pure.
 
         Args:
-            key: The effect's key, or ``""`` for `Cancelled`, `Stopped`, `Expired` and `Injected`, which answer no
-                effect.
+            key: The effect's key, or ``""`` for `Cancelled`, `Stopped`, `Expired` and `Injected`, which are not
+                responses to an effect.
             outcome: The outcome.
 
         Raises:
@@ -479,7 +479,7 @@ class AgentCall(Process, Generic[Out]):
 
         Raises:
             CallFailed: If the call ended without an output.  Its cause is the provider's or parser's error, if any.
-            CallSuspended: If the call has not ended, because it waits for an answer.
+            CallSuspended: If the call has not ended and is waiting for an answer.
         """
         return result_of(self)
 
@@ -499,7 +499,7 @@ class AgentCall(Process, Generic[Out]):
 
     @property
     def proposed(self) -> Any:
-        """The parsed answer that waits for the check, or None if none does."""
+        """The parsed answer that is waiting for the check, or None if there is none."""
         return self._parsed_output(self.record) if self.record.state is State.CHECKING else None
 
     def _parsed_output(self, r: CallRecord) -> Any:
@@ -512,7 +512,7 @@ class AgentCall(Process, Generic[Out]):
         """Return the function call that a key belongs to, or the effect itself if it concerns no function call.
 
         Raises:
-            OutcomeError: If no effect waits for this outcome.
+            OutcomeError: If no effect is waiting for this outcome.
         """
         for wanted in effects:
             if wanted.key == key:

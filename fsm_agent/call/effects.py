@@ -199,7 +199,7 @@ class RunFunction(EffectValue, frozen=True):
 
 
 class Reconcile(EffectValue, frozen=True):
-    """Asks, after a driver has been lost, how a function that must not run twice has ended.
+    """Asks how a function that must not run twice ended, after its driver has been lost.
 
     Examples:
         >>> @function(once=True, reconcile=lambda context: Returned(text="it was paid"))

@@ -150,7 +150,7 @@ class Journal:
         chain: The digests so far, or None if nothing has been written yet.
 
     Attributes:
-        is_lasting: True if another OS process may read the lines.  Each outcome is then read back as a check.
+        is_lasting: Whether another OS process may read the lines.  If so, each outcome is read back as a check.
         earlier: The range of the messages from earlier turns, or None outside a conversation.
 
     Examples:
@@ -374,7 +374,7 @@ def header_of(line: str) -> Header:
     """Read a header.
 
     Raises:
-        JournalError: If the line is damaged, or was written in another version of the format.
+        JournalError: If the line is damaged or was written in another version of the format.
 
     Examples:
         >>> from fsm_agent.store import MemoryStore

@@ -39,13 +39,13 @@ class Limits(Value, frozen=True, kw_only=True):
             completes the call without an output, and ``"fail"`` makes it fail.
         parse_retries: How many answers the parser or the check may refuse before the call fails.
         on_cut: What happens to a plain-text answer that was cut off at the token limit: ``"retry"`` requests it again,
-            and ``"accept"`` takes it as it is.
+            and ``"accept"`` keeps it as it is.
         recalls: How many failed requests to the model are repeated.
         depth: The number of levels to which agent calls may nest; 1 allows no agent call inside a function.
         handoffs: How often agents may hand the dialog over before one of them answers.
-        tokens: The maximum number of tokens in all replies together, including the replies to inner agents.
-        cost_usd: The maximum cost of all replies in dollars, including the replies to inner agents.  Each model's price
-            must be known or given in ``prices``.
+        tokens: The maximum total number of tokens in all replies, including replies to inner agents.
+        cost_usd: The maximum total cost of all replies in dollars, including replies to inner agents.  Each model's
+            price must be known or given in ``prices``.
         deadline_s: The maximum time from the call's start to its end, in seconds.
         request_s: The maximum duration of one request to the model, in seconds.  A longer request fails, and may be
             repeated.

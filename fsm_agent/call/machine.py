@@ -138,7 +138,7 @@ def machine_of(rows: Iterable[Row], states: type[StrEnum]) -> RowMachine:
 
 
 def take_row(machine: RowMachine, trigger: str, record: Any, event: Any, owner: Any) -> Cursor:
-    """Take the first row whose guard holds, and return its cursor, whose ``state`` is a member of the enum.
+    """Take the first row whose guard is true, and return its cursor, whose ``state`` is a member of the enum.
 
     Raises:
         IllegalTrigger: If no row for this trigger can be taken.
@@ -227,7 +227,7 @@ class Explanation(Value, frozen=True):
 
 
 def explain(rows: Iterable[Row], trigger: str, record: Any, event: Any, owner: Any) -> Explanation:
-    """Return which row a machine would take and what its guards return, without taking a step.
+    """Return the row that a machine would take and the results of its guards, without taking a step.
 
     Examples:
         >>> from types import SimpleNamespace
@@ -245,7 +245,7 @@ def explain(rows: Iterable[Row], trigger: str, record: Any, event: Any, owner: A
 
 
 def explain_step(rows: Iterable[Row], step: Stepped) -> Explanation:
-    """Return why a step took its row, without calling the guards again.
+    """Explain why a step took its row, without calling the guards again.
 
     Raises:
         UsageError: If the table has no such row.

@@ -187,7 +187,7 @@ class Denied(_Checked, frozen=True, tag="denied"):
 
 
 class Returned(_Checked, frozen=True, kw_only=True, tag="returned"):
-    """The function returned or raised.  ``text`` is its result or its error.
+    """The function returned or raised an exception.  ``text`` is its result or its error.
 
     Examples:
         >>> weather = Function(name="weather", parameters={"type": "object", "properties": {}})
@@ -319,7 +319,9 @@ class CheckFailed(_Checked, frozen=True, kw_only=True, tag="check_failed"):
 
 
 class Injected(_Checked, frozen=True, tag="injected"):
-    """Messages to add to the next request to the model.  Pass this under the key ``""``, because it answers no effect.
+    """Messages to add to the next request to the model.
+
+    Pass this under the key ``""``, because it is not a response to an effect.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")
@@ -333,7 +335,7 @@ class Injected(_Checked, frozen=True, tag="injected"):
 
 
 class Expired(_Checked, frozen=True, kw_only=True, tag="expired"):
-    """The deadline has passed.  Pass this under the key ``""``, because it answers no effect.
+    """The deadline has passed.  Pass this under the key ``""``, because it is not a response to an effect.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")
@@ -347,7 +349,7 @@ class Expired(_Checked, frozen=True, kw_only=True, tag="expired"):
 class Stopped(_Checked, frozen=True, kw_only=True, tag="stopped"):
     """A request to complete the call with its last reply.
 
-    Pass this under the key ``""``, because it answers no effect.
+    Pass this under the key ``""``, because it is not a response to an effect.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")
@@ -361,7 +363,7 @@ class Stopped(_Checked, frozen=True, kw_only=True, tag="stopped"):
 
 
 class Cancelled(_Checked, frozen=True, kw_only=True, tag="cancelled"):
-    """A request to cancel the call.  Pass this under the key ``""``, because it answers no effect.
+    """A request to cancel the call.  Pass this under the key ``""``, because it is not a response to an effect.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")

@@ -26,8 +26,8 @@ class PhaseRule(Value, frozen=True):
 
     Args:
         phase: The name of the phase.
-        any_of: What identifies the functions that are signs of the phase: names, regular expressions that match a whole
-            name, or predicates on a settled `FunctionCall`.
+        any_of: The functions that are signs of the phase, given as names, regular expressions that match a whole name,
+            or predicates on a settled `FunctionCall`.
         after: The phases after which the rule applies.  If none are given, it applies from the start.
         min_count: How many of the latest calls must be signs of this phase; None means more than half.
         only_success: Whether failed functions are ignored.
@@ -89,12 +89,12 @@ class PhaseDetector(Value, frozen=True):
     """Detects the phase of an agent's work.
 
     Each function that has ended counts towards the first rule that matches it.  A rule starts its phase when enough of
-    the latest calls count towards it, so reading one file does not end an editing phase.  Calls from before the current
-    phase do not count.
+    the latest calls count towards it, so reading a single file does not end an editing phase.  Calls from before the
+    current phase do not count.
 
     Args:
         rules: The rules, in order.
-        default: The phase until a rule starts another.
+        default: The phase that applies until a rule starts another one.
         window: How many of the latest calls are considered, ignoring calls that no rule matches.
 
     Examples:
@@ -125,7 +125,7 @@ class PhaseDetector(Value, frozen=True):
             require(f"min_count of the rule for {rule.phase!r}", rule.min_count, is_met, f"at most {self.window}")
 
     def phase(self, what: Any) -> str:
-        """Return the last phase; see `phases`."""
+        """Return the latest phase; see `phases`."""
         latest = deque(self.phases(what), maxlen=1)
         return latest[0] if latest else self.default
 

@@ -39,10 +39,10 @@ class Price(Value, frozen=True, kw_only=True):
     Amounts of money are whole numbers, so sums are exact in any order.
 
     Attributes:
-        input_micro_usd: Price of the tokens in requests.
-        output_micro_usd: Price of the tokens in replies, including reasoning.
-        cached_micro_usd: Price of tokens that were read from a cache; by default, ``input_micro_usd``.
-        cache_write_micro_usd: Additional price of tokens that were written to a cache.
+        input_micro_usd: The price of tokens in requests.
+        output_micro_usd: The price of tokens in replies, including reasoning.
+        cached_micro_usd: The price of tokens that were read from a cache; by default, ``input_micro_usd``.
+        cache_write_micro_usd: The additional price of tokens that were written to a cache.
 
     Examples:
         >>> price = Price(input_micro_usd=250_000, output_micro_usd=2_000_000)
@@ -171,7 +171,7 @@ class KnownPrice:
 def known_price(model: str) -> KnownPrice:
     """Return the price of a model from `genai-prices`.
 
-    Use it for an agent's ``prices``, `max_cost_usd`, `Metrics` or `rounds_of`.  This function needs the extra
+    Use it for an agent's ``prices``, `max_cost_usd`, `Metrics` or `rounds_of`.  This function requires the extra
     ``prices``: ``pip install 'fsm-agent[prices]'``.
 
     Args:

@@ -85,11 +85,11 @@ def refusal_of(effects: Iterable[EffectValue], key: object, outcome: object, sta
 class EffectValue(Value, frozen=True):
     """A request from a process to the outside world.
 
-    By default, a driver performs it and does not wait for any point in time.
+    By default, it is performed by a driver and does not wait for any point in time.
 
     Attributes:
-        prefix: The part of the key before the colon, which all effects of a kind share.
-        outcomes: The kinds of outcomes that answer the effect.
+        prefix: The part of the key before the colon, which all effects of the same kind share.
+        outcomes: The kinds of outcomes that are responses to the effect.
 
     Examples:
         >>> from typing import ClassVar
@@ -111,7 +111,7 @@ class EffectValue(Value, frozen=True):
 
     @property
     def wakes_at_s(self) -> float | None:
-        """The Unix time until which the effect waits, or None if it does not wait for any."""
+        """The Unix time until which the effect waits, or None if it does not wait."""
         return None
 
 
@@ -271,9 +271,9 @@ class Process(ABC):
     """A state with effects, driven by a table and advanced by the outcomes of the effects.
 
     The guards and actions in the table's rows receive the record, the outcome and the process itself.  Triggers are the
-    kinds of outcomes.  An action starts children by adding their records to the record's ``children``, with the newest
-    last and without reusing a name.  A child that has ended is removed before the row for its end is chosen.  A
-    cancellation, a stop or the deadline ends the children first.
+    kinds of outcomes.  An action starts children by adding their records to the record's ``children``, the newest last,
+    without reusing a name.  A child that has ended is removed before the row for its end is chosen.  A cancellation, a
+    stop or the deadline first ends the children.
 
     Attributes:
         machine: The machine for the table; see `machine_of`.
@@ -282,11 +282,11 @@ class Process(ABC):
             the path.
         change: The changes that the last `advance` made to the effects, or None if they are unknown.
         driver: The driver that has claimed the process, or None.  The driver's `wake` makes it check the process again.
-        end_request: The latest request to end the process, until the driver handles it, or None.
+        end_request: The latest request to end the process that the driver has not yet handled, or None.
         journal: The journal to which each `advance` adds an entry; None for an inner process.
         waits_inside: The runs that functions were waiting for when the last driver left, by the keys of the functions'
             effects.
-        traced: The data that a probe keeps between two drives of the process.
+        traced: The data that a probe keeps from one drive of the process to the next.
 
     Examples:
         >>> process: Process = Agent(Script("Hi.")).prepare("Hello")
@@ -320,7 +320,7 @@ class Process(ABC):
         self.forget_children()
 
     def forget_children(self) -> None:
-        """Drop the children's objects and cached effects, which are made again when needed."""
+        """Drop the children's objects and the cached effects, which are created again when they are needed."""
         # Objects are kept from step to step because they have caches.
         self._children: dict[str, Process] = {}
         self._child_effects = {}
@@ -338,7 +338,7 @@ class Process(ABC):
 
     @abstractmethod
     def inside_of(self, name: str) -> ChildHandle:
-        """Return a child with its listeners, even if the last advance has ended it."""
+        """Return a child with its listeners, even if the last advance ended it."""
 
     @abstractmethod
     def begin(self, record: Any, name: str, child: Any) -> None:
@@ -346,7 +346,7 @@ class Process(ABC):
 
     @abstractmethod
     def result_of_child(self, name: str, child: Any) -> Any:
-        """Return a child's end as an outcome for this process."""
+        """Return the end of a child as an outcome for this process."""
 
     @property
     @abstractmethod
@@ -367,7 +367,7 @@ class Process(ABC):
         """Read an outcome for the process itself from JSON; see `Process.decode`."""
 
     def beginning(self, name: str) -> tuple[str, str]:
-        """Return the kind of the process and the data that it began with, for readers who do not have its code."""
+        """Return the kind of the process and the data that it began with, for readers without its code."""
         return "", ""
 
     @property
@@ -376,7 +376,7 @@ class Process(ABC):
         return None
 
     def outlasts(self, outcome: Any) -> bool:
-        """Return whether the process goes on after this outcome, which ends most processes."""
+        """Return whether the process continues after this outcome, which ends most processes."""
         return False
 
     def return_to(self, record: Any) -> None:
@@ -387,7 +387,7 @@ class Process(ABC):
     def renew(self, at_s: float) -> None:
         """Restart the deadlines of the process and its inner processes at ``at_s``.
 
-        A retry does this so that a past deadline does not end the run at once.  No step is taken.
+        A retry does this so that a deadline in the past does not end the run at once.  No step is taken.
         """
         children = {}
         for name in self.record.children:
@@ -402,7 +402,7 @@ class Process(ABC):
         return self.record
 
     def charge(self, spent: Usage) -> None:
-        """Set the total usage, which after a retry includes the tokens of undone entries."""
+        """Set the total usage, which after a retry includes the tokens of the entries that were undone."""
         record = self.record
         self.return_to(record.changed(usage=record.usage + (spent - record.total_usage)))
 
@@ -413,7 +413,7 @@ class Process(ABC):
 
     @property
     def effects(self) -> tuple[EffectValue, ...]:
-        """The current effects of the process and its children.  An ended process has no effects."""
+        """The current effects of the process and its children.  A process that has ended has no effects."""
         if self._effects is None:
             if self._cached_for is not self.record:
                 self._read_effects()
@@ -435,7 +435,7 @@ class Process(ABC):
         return min(found, default=None)
 
     def owner(self, key: str) -> Owner:
-        """Return the process that waits for the effect with this key: this process or a descendant."""
+        """Return the process, this one or a descendant, that is waiting for the effect with this key."""
         inner, rest = self._inner(key)
         if inner is None:
             return Owner(self, "", ())
@@ -448,11 +448,11 @@ class Process(ABC):
         """Take the outcome of one effect.  The step, including the children's steps, is atomic, synchronous and pure.
 
         Args:
-            key: The effect's key, or ``""`` for an outcome that answers no effect, such as a cancellation.  The path
-                ``"warm/"`` stands for the ``""`` of the child ``warm``.  If the key is the name of a child, the child
-                is discarded, and the outcome replaces its end.
+            key: The effect's key, or ``""`` for an outcome that is not a response to an effect, such as a cancellation.
+                The path ``"warm/"`` stands for the ``""`` of the child ``warm``.  If the key is the name of a child,
+                the child is discarded, and the outcome replaces its end.
             outcome: The outcome.  Its ``kind`` is the trigger.  An outcome without ``at_s`` gets the time of the last
-                step, so that later states in a flow may have no time left.  `FlowRun.give` uses the current time.
+                step, so later states in a flow may have no time left.  `FlowRun.give` uses the current time.
 
         Raises:
             OutcomeError: If no effect has this key, or the effect does not accept this outcome.
@@ -473,7 +473,7 @@ class Process(ABC):
             self._cached_for = record
 
     def encode(self, key: str, outcome: Any) -> str:
-        """Return an outcome for ``key`` as JSON, before the process takes it.
+        """Return an outcome for ``key`` as JSON, before it is passed to the process.
 
         Raises:
             ValueError: If the outcome holds a value that cannot be read back.
@@ -482,7 +482,7 @@ class Process(ABC):
         return self.encode_own(key, outcome) if inner is None else inner.encode(rest, outcome)
 
     def decode(self, key: str, document: bytes | str) -> Any:
-        """Read an outcome for ``key`` from JSON, before the process takes it.
+        """Read an outcome for ``key`` from JSON, before it is passed to the process.
 
         Raises:
             ValueError: If the document is damaged, or the kind of outcome is unknown.
@@ -500,15 +500,15 @@ class Process(ABC):
         return self.child_process(self.record, name), rest
 
     def explain(self, event: Any, *, key: str = "") -> Explanation:
-        """Explain why a step took its row, or which row an outcome would take.  The process does not change.
+        """Explain why a step took a certain row, or which row an outcome would take.  The process does not change.
 
         Args:
             event: A step taken by the process or by an inner process, or an outcome that the process could take now.
-            key: The key of the effect that the outcome answers.
+            key: The key of the effect that the outcome responds to.
 
         Returns:
             The rows for the trigger, in the order in which they are tried, with the result of each guard and the row
-            that is taken.  If an outcome leads to several steps, only the first one is explained.
+            that is taken.  If an outcome leads to several steps, only the first is explained.
 
         Raises:
             OutcomeError: If no effect has this key, or the effect does not accept this outcome.
@@ -612,7 +612,7 @@ class Process(ABC):
         return found
 
     def slot(self, key: str) -> str:
-        """Return an effect's slot.  A later effect with the same slot takes the same place in the order of effects."""
+        """Return an effect's slot.  A later effect with the same slot takes its place in the order of effects."""
         return key
 
     def _read_child(self, record: Any, name: str) -> ChildEffects:
@@ -736,7 +736,7 @@ class Process(ABC):
     def take_row(
         self, record: Any, trigger: str, answer: Any, key: str, at_s: float, steps: list[Event], detail: str = ""
     ) -> Any:
-        """Take a row of the table, add its step to ``steps``, and return the record after it."""
+        """Take a row of the table, add its step to ``steps``, and return the resulting record."""
         cursor = take_row(self.machine, trigger, record, answer, self)
         step = Stepped(str(record.state), trigger, str(cursor.state), key, at_s, cursor.guard, detail)
         self.watch(step)
@@ -744,7 +744,7 @@ class Process(ABC):
         return cursor.after.changed(state=cursor.state, trace=record.trace.push(step))
 
     def watch(self, step: Stepped) -> None:
-        """Call the watches with a step, just before it is taken."""
+        """Pass a step to the watches just before it is taken."""
         for watch in STEP_WATCHES.get():
             watch(step)
 
@@ -776,7 +776,7 @@ class Process(ABC):
             raise refusal_of((effect,), key, outcome, self.record.state)
 
     def check_unasked(self, key: str, outcome: Any) -> None:
-        """Refuse an outcome that none of the process's own effects asks for.  Subclasses may accept some of these."""
+        """Refuse an outcome that none of the process's own effects asked for.  A subclass may accept some of them."""
         raise refusal_of(self.effects, key, outcome, self.record.state)
 
 

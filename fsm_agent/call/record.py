@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class State(StrEnum):
-    """A state in which an agent call waits for something or has ended.
+    """A state in which an agent call is waiting for something or has ended.
 
-    The enum's values are meant for people.
+    The enum's values are written for people.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")
@@ -142,7 +142,7 @@ class ContextUse(Value, frozen=True, kw_only=True):
 
 
 class RequestFailure(Value, frozen=True, kw_only=True):
-    """A request to the model that failed, although the call may still have succeeded.
+    """A request to the model that failed.  The call itself may still have succeeded.
 
     Examples:
         >>> result = Agent(Script(RateLimited("busy", retry_after_s=7), "Hi.")).call("Hello")
@@ -159,9 +159,9 @@ class RequestFailure(Value, frozen=True, kw_only=True):
 
 
 class CallRecord(Value, frozen=True, kw_only=True):
-    """An agent call's whole state: a value whose JSON is the snapshot.
+    """The whole state of an agent call, as an immutable value.  Its JSON is the snapshot.
 
-    Two records are equal if the same things happened in them.  The comparison ignores `trace`, and with it the order in
+    Two records are equal if the same things happened in them.  The comparison ignores `trace`, and thus the order in
     which functions returned.
 
     Examples:

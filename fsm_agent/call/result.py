@@ -36,7 +36,7 @@ class RoundReport(Value, frozen=True, kw_only=True):
     """A report on one round of a call, from the request for a reply to the results of the requested functions.
 
     If the call was answered, its last round ends with the answer.  After a handoff, the other agent's rounds follow.
-    Times do not include a wait that has not ended.
+    The times do not include a wait that has not ended.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")
@@ -63,7 +63,7 @@ class RoundReport(Value, frozen=True, kw_only=True):
 
 
 def rounds_of(record: CallRecord) -> tuple[RoundReport, ...]:
-    """Return a call's rounds so far.  This takes linear time.
+    """Return the call's rounds so far, in linear time.
 
     Args:
         record: The record of the call.
@@ -312,7 +312,7 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def output_mode(self) -> OutputMode | None:
-        """How the typed answer was last requested, or None if the answer is plain text or this is unknown."""
+        """How the typed answer was last requested, or None if this is unknown or the answer is plain text."""
         return self.record.reply.output_mode if self.record.reply else None
 
     @property
@@ -351,8 +351,8 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
     def usage_by_agent(self) -> dict[str, Usage]:
         """The tokens that each agent used, by its path (see `Inside`).  The called agent has the path ``""``.
 
-        Agents that are called by the ``answer`` of an `AgentBase` count under that `AgentBase`'s path, because its code
-        counts as one request.  Agents that are functions, handoffs or states in a flow have paths of their own.
+        Agents called by an `AgentBase`'s ``answer`` method are counted under the path of that `AgentBase`, because its
+        code counts as one request.  Agents that are functions, handoffs or states in a flow have paths of their own.
         """
         return self.record.usage_by_agent
 
@@ -378,7 +378,7 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
     def transcript(self) -> str:
         """Return the dialog with function calls and results as readable text.
 
-        If there is no answer, or a limit was reached, the last line says why.
+        If there is no answer or a limit was reached, the last line says why.
         """
         text, ending = transcript(self.record.dialog), self.ending
         if ending is None or (ending.reason is Reason.ANSWERED and not ending.limit):
@@ -456,7 +456,7 @@ class CallFailed(_CallError):
     """An agent call ended without an output.
 
     Attributes:
-        call: The `AgentCall`.  Its record is complete, and its dialog can be sent again.
+        call: The `AgentCall`.  Its record is complete and its dialog can be sent again.
         run_id: The run's name in the agent's store, or ``""`` if there is no store.
         reason: The `Reason`.
         state: The `State` in which the call failed.
@@ -495,7 +495,7 @@ class CallFailed(_CallError):
 
     @property
     def result(self) -> CallResult:
-        """The call's `CallResult`, which has a dialog, usage and function calls but no output."""
+        """The call's `CallResult`, with the dialog, usage and function calls but no output."""
         return self.call.result_so_far
 
     @property
@@ -504,7 +504,7 @@ class CallFailed(_CallError):
 
 
 class CallSuspended(_CallError):
-    """An agent call waits for an answer that its driver cannot give.  ``call.effects`` holds the questions.
+    """An agent call is waiting for an answer that its driver cannot give.  ``call.effects`` holds the questions.
 
     Attributes:
         call: The `AgentCall`.

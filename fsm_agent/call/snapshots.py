@@ -258,7 +258,7 @@ class _Document(Value, frozen=True):
 
 
 def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
-    """Return the call as JSON: its whole record, and its prompt's path and fingerprint.
+    """Return the call as JSON, with its whole record and its prompt's path and fingerprint.
 
     The JSON contains no callables, clients or keys.
 
@@ -338,20 +338,20 @@ def restore(
 ) -> AgentCall[New]:
     """Return the call that `snapshot` wrote.
 
-    Trust a document as you trust code: its author decides what the model sees, and which functions run with which
-    arguments.  Contradictions are refused, and the functions' policies are applied again to pending calls without
-    approval, but approvals can be forged like everything else.  A ``signing_key`` prevents forgery, but does not detect
-    an old document.
+    Treat a document as code: its author controls what the model sees and which functions run with which arguments.
+    Contradictions are refused, and the functions' policies are applied again to pending calls without approval, but
+    approvals can be forged like everything else.  A ``signing_key`` prevents forgery, but does not detect an old
+    document.
 
     Args:
         document: The JSON.
-        prompt: The prompt that the call was made with, because the JSON does not contain its functions and parsers.
+        prompt: The prompt that the call was made with, because the JSON does not contain its functions or parsers.
         signing_key: The key passed to `snapshot`.  With a key, unsigned documents are refused.  Without one, signed
             documents are refused, so that the key cannot be forgotten.
         on_change: What happens if the prompt's fingerprint has changed: ``"report"`` sets the call's ``prompt_change``,
             and ``"error"`` raises an error.
         options: The original ``settings``, ``args``, ``stop_when``, ``check``, ``view``, ``deps`` and ``has_approver``.
-            A new check judges the answers from now on.
+            A new check applies to all later answers.
 
     Raises:
         SnapshotError: If the document is damaged or inconsistent, was changed, or belongs to another version or prompt.

@@ -60,7 +60,7 @@ StopWhen: TypeAlias = Callable[[StopContext], bool | str | Stop | None]
 def stop_on(name: str) -> StopWhen:
     """Stop when the model calls the function with this name.  The arguments become the call's output.
 
-    Arguments that are not a JSON object do not stop the call: the model gets an error, and may try again.
+    Arguments that are not a JSON object do not stop the call: the model gets an error and may try again.
 
     Examples:
         >>> @function
@@ -87,7 +87,7 @@ def _is_object(f: FunctionCall) -> bool:
 
 
 def max_function_calls(most: int) -> StopWhen:
-    """Stop before a reply's functions run if the call would then exceed this number of function runs.
+    """Stop before a reply's functions run if they would take the call past this number of function runs.
 
     Function calls that do not run are not counted: unknown names, invalid arguments, repetitions and denials.
 
@@ -108,7 +108,7 @@ def max_function_calls(most: int) -> StopWhen:
 
 
 def max_tokens(most: int) -> StopWhen:
-    """Stop when the model requests functions and all replies together have used more than this number of tokens.
+    """Stop when the model requests functions and the replies have used more than this number of tokens in total.
 
     Unreported tokens count as 0, so this never stops a model whose provider does not report them.  Limit such models
     with `Limits.rounds` or `max_function_calls`.
@@ -130,7 +130,7 @@ def max_tokens(most: int) -> StopWhen:
 
 
 def max_cost_usd(most: float, price: Tariff) -> StopWhen:
-    """Stop when the model requests functions and all replies together have cost more than ``most`` dollars.
+    """Stop when the model requests functions and the replies have cost more than ``most`` dollars in total.
 
     Unreported tokens are free; see `max_tokens`.
 
