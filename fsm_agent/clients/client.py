@@ -26,9 +26,9 @@ def client_for(
 ) -> HttpClient:
     """Return a client for ``provider:model``.
 
-    ``local:`` and ``local:/path.gguf`` start a server on first use.  For the other arguments and the errors, see
-    `HttpClient`.  If the provider has two wires, ``wire`` names the one that all requests use.  By default, each
-    request uses the first wire that can express it.
+    ``local:`` and ``local:/path.gguf`` start a server when the client is first used.  For the other arguments and the
+    errors, see `HttpClient`.  If the provider has two wires, ``wire`` names the one that all requests use.  By default,
+    each request uses the first wire that can express it.
 
     Examples:
         >>> client_for("openai:gpt-5-mini", api_key="sk-example").name

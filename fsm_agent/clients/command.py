@@ -44,7 +44,7 @@ _USAGE = ("input_tokens", "output_tokens", "cached_tokens")
 
 
 class JsonFields(Value, frozen=True, kw_only=True):
-    """The paths to the values that are read from a command's JSON output.
+    """The paths to the values to read from a command's JSON output.
 
     A path consists of the keys that lead to a value, joined with dots.  Numbers are list indexes.
     ``item[type=message].text`` matches only if the ``type`` of ``item`` is ``message``.  If each line is a document,
@@ -76,7 +76,7 @@ class JsonFields(Value, frozen=True, kw_only=True):
             )
 
     def found(self, name: str, document: Any) -> Any:
-        """Return the value at the path called ``name``, or None if there is no such value."""
+        """Return the value at the path given by ``name``, or None if there is no such value."""
         for key, other, value in _steps(getattr(self, name) or "") or [("", "", "")]:
             if isinstance(document, list) and key.isdecimal() and int(key) < len(document):
                 document = document[int(key)]
@@ -194,7 +194,8 @@ class CommandClient(SyncVerbs):
         model: The text for ``{model}``.
         name: The client's name, shown as ``name:model``; by default, the program's name.
         json: Where to find the answer in JSON output.  By default, the output is text.
-        is_lines: Whether each line of JSON output is a document.  By default, the whole output is one document.
+        is_lines: Whether each line of JSON output is a separate document.  By default, the whole output is one
+            document.
         env: The command's entire environment; by default, that of this process.
         cwd: The command's working directory.
         timeout_s: The time limit for a run, in seconds.  A request may have a shorter one.
@@ -256,7 +257,7 @@ class CommandClient(SyncVerbs):
 
     @property
     def takes_images(self) -> bool:
-        """False, because a command takes only text.  Images in a payload are left out."""
+        """False, because a command accepts only text.  Images in a payload are left out."""
         return False
 
     @property
@@ -266,7 +267,7 @@ class CommandClient(SyncVerbs):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models whose prices are needed.  There are none if the command's output states its cost."""
+        """The models whose prices are needed, or none if the command's output gives its cost."""
         return () if self._json is not None and self._json.cost_usd is not None else (self.name,)
 
     def __repr__(self) -> str:

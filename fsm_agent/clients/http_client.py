@@ -34,7 +34,7 @@ class HttpClient(SyncVerbs):
         model: The provider's name for the model.  For the embedded provider, this is a path, or "" for the default
             model.
         api_key: The key; by default, it is read from the provider's environment variable.
-        base_url: The base URL; by default, the value of the provider's environment variable if that is set, else the
+        base_url: The base URL; by default, the value of the provider's environment variable if it is set, otherwise the
             provider's address.
         headers: Headers to send with every request.  They override the provider's headers.
         network: Timeouts, limits and transports for requests.

@@ -34,24 +34,24 @@ class Network(Value, frozen=True, kw_only=True):
     """How requests are sent: timeouts, limits, proxies, TLS, and the httpx client.
 
     Attributes:
-        connect_s: Timeout for connecting, in seconds, like all timeouts here.
+        connect_s: Timeout for connecting.  All timeouts here are in seconds.
         read_s: Timeout for a reply to begin, and between the pieces of a reply that is not streamed.
-        write_s: Timeout between the pieces of a request, so a slow server that keeps reading does not time out.
-        pool_s: Timeout for getting one of the `max_connections` connections, which requests get in order of arrival.
+        write_s: Timeout between the pieces of a request, so that a slow server that keeps reading does not time out.
+        pool_s: Timeout for getting one of the `max_connections` connections, which are assigned in order of arrival.
         idle_s: Timeout between the pieces of a stream; keep-alive comments count as pieces.
         linger_s: Time to wait for the end of a complete stream, so that its connection can be reused.
         max_reply_bytes: Largest size of one reply after decompression.
         max_connections: Largest number of simultaneous requests, and therefore connections, in each event loop.
         proxy: URL of a proxy for all requests, ``http://user:password@host:port``, which is never shown.  By default,
-            the proxies are those that the environment names (``HTTPS_PROXY``, ``NO_PROXY`` …).  No proxy is used for
-            loopback addresses.
+            the proxies are taken from the environment (``HTTPS_PROXY``, ``NO_PROXY`` …).  No proxy is used for loopback
+            addresses.
         verify: Trusted certificates: True (those in ``SSL_CERT_FILE``, in ``SSL_CERT_DIR``, or from certifi), the path
-            to a PEM file or a directory of certificates, or an `ssl.SSLContext`.  False trusts any server; use it in
-            tests only.
+            to a PEM file or a directory of certificates, or an `ssl.SSLContext`.  False trusts any server; use it only
+            in tests.
         client: Your own `httpx.AsyncClient`, with its event hooks, authentication, headers, proxies and transport.  It
-            belongs to the event loop that uses it first, and you close it.  Or pass a function that makes a client:
-            each event loop calls it once, and closes the client.  The timeouts given here apply, and redirects are not
-            followed.
+            belongs to the event loop that uses it first, and you must close it.  Alternatively, pass a function that
+            makes a client: each event loop calls it once and closes the client.  The timeouts given here apply, and
+            redirects are not followed.
 
     Raises:
         ConfigError: If a value is invalid, or its extra is not installed.
@@ -105,7 +105,7 @@ class Network(Value, frozen=True, kw_only=True):
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Texts that must not appear in any message: those in the URL of the proxy or of the environment's proxies."""
+        """Strings that must not appear in messages: those in the URL of the proxy or of the environment's proxies."""
         return frozenset(secrets_in_proxies() if self.proxy is None else secrets_in_url(self.proxy))
 
 

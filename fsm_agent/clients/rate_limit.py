@@ -43,7 +43,7 @@ class SteadyClock(SystemClock):
 class RateLimit:
     """A limit on requests and tokens in any 60 seconds, and on concurrent requests, in this OS process.
 
-    Requests take their turn in order of arrival, across event loops.  Small requests do not overtake large ones.  A
+    Requests wait their turn in order of arrival, across event loops.  Small requests do not overtake large ones.  A
     request's tokens are estimated when it begins, and corrected once they are known.
 
     Args:
@@ -117,14 +117,14 @@ class RateLimit:
 
     @asynccontextmanager
     async def reserve(self, tokens: int = 0, *, timeout_s: float | None = None) -> AsyncIterator[Reservation]:
-        """Wait for a turn, and hold the reservation inside the block.
+        """Wait for a turn, and hold the reservation for the duration of the block.
 
         Args:
             tokens: The request's estimated tokens.
-            timeout_s: The longest wait in seconds.  `Reservation.time_left` says how much of it is left.
+            timeout_s: The longest wait in seconds.  `Reservation.time_left` gives the time that is left.
 
         Raises:
-            TimedOut: If the turn does not come in time.  The error is raised as soon as that is certain.
+            TimedOut: If the turn does not come in time.  The error is raised as soon as this is certain.
         """
         reservation = Reservation(tokens, timeout_s, self._clock)
         try:
@@ -284,7 +284,7 @@ CHARS_PER_TOKEN = 4  # roughly, in English: https://platform.openai.com/tokenize
 
 
 class RateLimitedClient(SyncVerbs):
-    """A client whose requests wait for their turn under a rate limit.
+    """A client whose requests wait their turn under a rate limit.
 
     A request's ``timeout_s`` includes the wait.  A request that does not get its turn in time fails with `TimedOut`,
     which is retryable.  A request's tokens are first estimated from the number of its characters (images do not count),
@@ -292,7 +292,7 @@ class RateLimitedClient(SyncVerbs):
 
     Args:
         client: The client to limit, or a model as ``provider:model``.  It is closed when this client is closed.
-        limit: The limit, which clients for the same account can share.
+        limit: The limit, which can be shared by clients for the same account.
 
     Examples:
         >>> limit = RateLimit(requests_per_minute=60)

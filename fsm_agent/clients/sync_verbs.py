@@ -13,7 +13,7 @@ from fsm_agent.runtime import portal
 
 
 class SyncVerbs(Closing):
-    """A base class for clients: makes `complete` and `stream` from `acomplete` and `astream`.
+    """A base class for clients that makes `complete` and `stream` from `acomplete` and `astream`.
 
     Without `astream`, a client yields whole replies.  The sync methods run coroutines in a background event loop, so
     they work in any thread, even one with a running loop.  A client with resources overrides `close`, and also `aclose`
@@ -48,7 +48,7 @@ class SyncVerbs(Closing):
         return portal.stream(self.astream(request, timeout_s=timeout_s))
 
     def close(self) -> None:
-        """Do nothing, because by default a client has nothing to close."""
+        """Do nothing, because a client has nothing to close by default."""
 
     async def aclose(self) -> None:
         """Async version of `close`."""

@@ -27,7 +27,7 @@ Overrides: TypeAlias = tuple[tuple[str, Mapping[str, Any]], ...]
 
 
 class Api(Value, frozen=True, kw_only=True):
-    """One of the APIs at a provider's address: the codec for its wire format, and its models' profiles.
+    """One of the APIs at a provider's address: the codec for its wire format and its models' profiles.
 
     Examples:
         >>> from fsm_agent.providers.catalog import PROVIDERS
@@ -527,10 +527,10 @@ def provider(name: str) -> Provider:
 
 
 def register_provider(new: Provider, *, overwrite: bool = False) -> None:
-    """Register a provider under its name, in this OS process.
+    """Register a provider under its name in this OS process.
 
     Raises:
-        ConfigError: If the name is taken and ``overwrite`` is False, if it has characters other than lower-case
+        ConfigError: If the name is taken and ``overwrite`` is False, if it contains characters other than lower-case
             letters, digits, "-", "_" and ".", if ``codec`` is not a `Codec`, or if both wires have the same name.
 
     Examples:
@@ -588,7 +588,7 @@ def _with_provider(model: str) -> str | None:
 
 
 def providers() -> Mapping[str, Provider]:
-    """Return a read-only view of all providers by name, including providers registered later.
+    """Return a read-only view of all providers by name, including any that are registered later.
 
     Examples:
         >>> providers()["anthropic"].codec.name

@@ -191,7 +191,7 @@ class Profile(Value, frozen=True, kw_only=True):
     """A model's capabilities, and the names of its request fields.  Override the fields that differ.
 
     If a request needs something that the model does not support, encoding raises `UsageError`.  Mere preferences are
-    dropped or replaced, and the reply reports this.
+    dropped or replaced, which is reported in the reply.
 
     Examples:
         >>> Profile(native_schema=False, output_mode="prompted").output_mode
@@ -257,7 +257,7 @@ class RequestForm(NamedTuple):
 
 
 class Codec(ABC):
-    """The base class for codecs.  A codec writes requests in one wire format and makes the decoders for replies.
+    """The base class for codecs.  A codec encodes requests in one wire format and makes decoders for the replies.
 
     It does no I/O.  A subclass defines `name`, `path`, `headers`, `encode` and `decoder`.
 
@@ -297,17 +297,17 @@ class Codec(ABC):
         """Return a decoder for one response with status 200.  Header names are lower-case."""
 
     def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
-        """Return the reply in a complete response, or in a stream that was not requested.
+        """Return the reply in a complete response or in a stream that was not requested.
 
         Raises:
-            ProviderError: If the response is an error, or not a reply.
+            ProviderError: If the response is an error or is not a reply.
         """
         if not 200 <= status < 300:
             raise failure(status, headers, body)
         return self.decoder(headers).read(body)
 
     def request_form(self, request: Request, profile: Profile) -> RequestForm:
-        """Return the request in the form that `encode` writes, including the output mode."""
+        """Return the request in the form in which `encode` writes it, including the output mode."""
         return choose_form(request, profile)
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
@@ -319,7 +319,7 @@ class Codec(ABC):
         return {}
 
     def attributed(self, reply: Reply, request: Request) -> Reply:
-        """Return the reply, in which calls that make sense only together with the request become function calls.
+        """Return the reply, with calls that make sense only together with the request turned into function calls.
 
         The client calls this only for requests with hosted tools or an extra body.
 
@@ -417,7 +417,7 @@ def offered_functions(request: Request, profile: Profile) -> tuple[tuple[Functio
     """Return `(functions, choice)`: the functions to offer, and the tool choice ('auto', 'required', 'none' or a name).
 
     Raises:
-        UsageError: If the choice names a function that the request does not have.
+        UsageError: If the choice names a function that is not in the request.
 
     Examples:
         >>> def look() -> str:
@@ -471,7 +471,7 @@ def adaptations(form: RequestForm, profile: Profile, *, taken_settings: Collecti
 def merged_body(body: Mapping[str, Any], *extras: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``body`` with ``extras`` merged into it.
 
-    Objects are merged by key, whereas other values are replaced.  No argument is modified.
+    Objects are merged by key; other values are replaced.  The arguments are not modified.
 
     Examples:
         >>> merged_body({"options": {"seed": 1}}, {"options": {"top_k": 5}})
@@ -493,7 +493,7 @@ class Decoder(ABC):
     The result does not depend on how the bytes of a stream are split.
 
     A subclass defines `take` and `reply`, and sets `is_ended`.  It raises `reported_error` if the service reports an
-    error, and `bad_reply` for anything that it cannot read.  If its wire format requires that, it also overrides
+    error, and `bad_reply` for anything that it cannot read.  If its wire format requires it, it also overrides
     `take_whole`, `take_other`, `take_held` and `close`, and sets `is_over`.
 
     Args:
@@ -503,7 +503,8 @@ class Decoder(ABC):
         usage: The usage reported so far.
         model: The model's name, as reported.
         response_id: The provider's id for the response.
-        is_ended: True once the provider has reported that the reply is complete, so that at most the usage is missing.
+        is_ended: True once the provider has reported that the reply is complete, so that only the usage may still be
+            missing.
         is_over: True once nothing more can follow, even if the connection stays open.
 
     Examples:
@@ -534,14 +535,14 @@ class Decoder(ABC):
         """Read the JSON of one event and return its deltas.
 
         Raises:
-            ProviderError: If the JSON reports an error, or is not an event.
+            ProviderError: If the JSON reports an error or is not an event.
         """
 
     def take_whole(self, document: dict[str, Any]) -> None:
         """Read the JSON of a complete response.
 
         Raises:
-            ProviderError: If the JSON reports an error, or is not a response.
+            ProviderError: If the JSON reports an error or is not a response.
         """
         self.take(document)
 
@@ -554,7 +555,7 @@ class Decoder(ABC):
         raise no_object(document, self.headers)
 
     def take_held(self, *, is_whole: bool) -> list[Delta]:
-        """Read the data that was held back in case better data would follow.  This is called once nothing more follows.
+        """Read the data that was held back in case better data followed.  This is called when nothing more will follow.
 
         Args:
             is_whole: True if the data is from a complete response.
@@ -597,13 +598,13 @@ class Decoder(ABC):
         return reported(document, self.headers)
 
     def bad_reply(self, problem: str, body: bytes = b"") -> BadReply:
-        """Return the error for a response without a readable reply.  The error shows how ``body`` begins."""
+        """Return the error for a response without a readable reply.  The error shows the beginning of ``body``."""
         return unreadable(problem, self.headers, body)
 
     def take_usage(self, counts: Any, usage_of: Callable[[Mapping[str, Any]], Usage]) -> None:
-        """Read the service's newest counts, if there are any, and set `usage` to all counts so far.
+        """Read the service's newest counts, if any, and set `usage` to all counts so far.
 
-        A later report may lack a count that an earlier one had, or give it as 0.
+        A later report may omit a count that an earlier one gave, or give it as 0.
         """
         if type(counts) is dict and counts:
             _take_newer(self._counts, counts)
@@ -619,7 +620,7 @@ class Decoder(ABC):
     def has_failed(self) -> bool:
         """True if the stream reported an error or is not a stream.
 
-        The rest is then ignored, and `finish` raises an error.
+        The rest is then ignored and `finish` raises an error.
         """
         return self._error is not None
 
@@ -627,7 +628,7 @@ class Decoder(ABC):
         """Return the reply in a complete body, which may also be a stream.
 
         Raises:
-            ProviderError: If the body is an error, or not a reply.
+            ProviderError: If the body is an error or is not a reply.
         """
         try:
             document = read_json(body)

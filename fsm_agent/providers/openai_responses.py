@@ -72,8 +72,8 @@ LOGPROBS = "message.output_text.logprobs"
 class OpenAIResponsesCodec(Codec):
     """The codec for ``/responses``, as served by OpenAI and compatible services.
 
-    Each request holds the whole dialog, so the provider stores nothing (``store: false``) unless the extra body asks
-    for it.  The API has no seed, so a seed in the settings is omitted.
+    Each request contains the whole dialog, so the provider stores nothing (``store: false``) unless the extra body
+    requests it.  The API has no seed, so a seed in the settings is omitted.
 
     Examples:
         >>> OpenAIResponsesCodec().path("gpt-5-mini", stream=False)
