@@ -66,20 +66,20 @@ class Budget(Value, frozen=True, kw_only=True):
     """A limit on the number of tokens in each request.
 
     The count covers everything that is sent: messages, functions, the answer's schema, hosted tools, and any refused
-    answer.  While a request has more than ``soft`` tokens, the passes are applied to it in order, each at most once,
-    except passes that do not shorten it.  If a request still has more than ``hard - reserve`` tokens, it is not sent,
-    and the call fails with `BudgetExceeded`.
+    answer.  While a request has more than ``soft`` tokens, the passes are applied to it in order, each at most once; a
+    pass that does not shorten it is skipped.  If a request still has more than ``hard - reserve`` tokens, it is not
+    sent, and the call fails with `BudgetExceeded`.
 
     Attributes:
         hard: The maximum number of tokens in a request and its reply; by default, the model's context window, if it is
             known.
         soft: The number of tokens above which passes are applied; by default, three quarters of ``hard``.
-        reserve: How many tokens of ``hard`` are left for the reply.  The default is `Settings.max_tokens` if it is set,
-            else 2,000, but never more than a quarter of ``hard``.
+        reserve: How many of the ``hard`` tokens are reserved for the reply.  The default is `Settings.max_tokens` if it
+            is set, otherwise 2,000, but never more than a quarter of ``hard``.
         passes: The passes; by default, `default_passes`.  If the request is still too long after they are applied, long
             results are cut further.
-        tokenizer: The tokenizer that counts the tokens.  By default, their number is estimated, and the provider's last
-            report corrects the estimate.
+        tokenizer: The tokenizer that counts the tokens.  By default, their number is estimated, and the estimate is
+            corrected by the provider's latest report.
 
     Examples:
         >>> agent = Agent(Script("Hi."), context=Budget(hard=8_000))
@@ -120,7 +120,7 @@ ContextOption: TypeAlias = AnyPass | Budget | Sequence[AnyPass | Budget] | None
 
 
 class ContextPlan(Value, frozen=True):
-    """An agent's ``context`` in its checked form, which says how each request is shortened.
+    """An agent's ``context`` in validated form, which determines how each request is shortened.
 
     Attributes:
         passes: The passes for every request.
@@ -143,7 +143,7 @@ class ContextPlan(Value, frozen=True):
         """Return the plan for an agent's ``context``.
 
         Raises:
-            UsageError: If ``context`` is neither a pass, a list of passes, a `Budget` nor None.
+            UsageError: If ``context`` is not a pass, a list of passes, a `Budget` or None.
         """
         if context is None:
             return DEFAULT

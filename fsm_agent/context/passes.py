@@ -290,8 +290,8 @@ def _score(score: Callable[[str, Message], float], query: str, message: Message)
 def shorten(characters: int = CHARACTERS) -> Pass:
     """Return a pass that shows only the head and the tail of long results, attached text files and long arguments.
 
-    A note between head and tail says how many characters are left out.  In a `Budget`, the pass also shortens refused
-    answers while the model is asked again.
+    A note between the head and the tail says how many characters have been left out.  In a `Budget`, the pass also
+    shortens refused answers while the model is asked again.
 
     Args:
         characters: The maximum number of characters to show of each item, including the note; 50 or more.
@@ -410,7 +410,7 @@ def truncated(text: str, characters: int) -> str:
 def once() -> Pass:
     """Return a pass that shows repeated results of a function only once, and replaces each repetition with a note.
 
-    Results that are shorter than the note, or have attachments, are not replaced.
+    Results that are shorter than the note or have attachments are not replaced.
 
     Examples:
         >>> Agent(Script("Hi."), context=[once()]).call("Hello").output
@@ -446,8 +446,8 @@ def _once(messages: Sequence[Message], record: CallRecord | None, memo: Memo) ->
 def mask(keep_rounds: int = 2, min_tokens: int = 500) -> Pass:
     """Return a pass that replaces old, long function results with a note.  Errors are always shown.
 
-    A result is masked once its round is no longer among the newest ``keep_rounds`` or has been released, by a function
-    with `Context.release` or by a model with `context_release`.  Results from before the call are not masked.
+    A result is masked once its round is no longer among the newest ``keep_rounds``, or once a function with
+    `Context.release` or a model with `context_release` has released it.  Results from before the call are not masked.
 
     Args:
         keep_rounds: How many of the newest rounds of function calls are shown unchanged; 1 or more.
@@ -509,7 +509,7 @@ def compress(keep: int = 8) -> Pass:
     """Return a pass that shows each function call in older rounds as one line: ``name(arguments) → result``.
 
     A line contains the first 80 characters of the arguments, and the first line of the result.  The text of the model's
-    message is kept.  Like `keep_last`, the pass moves in steps.
+    message is kept.  Like `keep_last`, this pass moves its window in steps.
 
     Args:
         keep: How many of the newest rounds are shown unchanged; 1 or more.

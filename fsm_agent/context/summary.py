@@ -139,20 +139,20 @@ def summarize(
     """Return a pass that shows a summary in place of all but the newest rounds.
 
     The call makes the summary with an extra request, which is saved, counted, limited, retried and resumed like any
-    other, but does not count as a round.  When ``step`` more rounds are older than the newest ``keep``, the next
-    summary is made from the last one and these rounds, so most requests extend the previous request.  If a summary
-    fails, the call continues with ``keep_last(keep)``, and `CallResult.failures` contains the error.
+    other, but does not count as a round.  The next summary is made once ``step`` more rounds are older than the newest
+    ``keep``.  It is made from these rounds and the last summary, so most requests extend the previous request.  If a
+    summary fails, the call continues with ``keep_last(keep)``, and `CallResult.failures` contains the error.
 
     In a `Budget`, the summary is made as soon as a request is too long.  It then leaves fewer than ``keep`` rounds
     unchanged if these would take more than three quarters of ``soft``.
 
     Args:
         keep: How many of the newest rounds are shown unchanged; 1 or more.
-        by: The author of the summary: an agent (of which the model, settings and system prompt are used, but not the
-            functions) or a client; by default, the call's model.
-        max_tokens: The maximum number of tokens in a summary, at four characters each.  A longer summary is not used.
-            The request allows 2,000 more, for models that think before they write.
-        prompt: The instructions, as a string or a `Prompt` without variables.  There is a default.
+        by: The author of the summary: a client, or an agent, whose model, settings and system prompt are used but not
+            its functions; by default, the call's model.
+        max_tokens: The maximum number of tokens in a summary, at four characters per token.  A longer summary is not
+            used.  The request allows 2,000 more, for models that think before they write.
+        prompt: The instructions, as a string or a `Prompt` without variables, in place of the default ones.
         role: The role of the message that shows the summary: ``"user"`` or ``"system"``.
         step: The number of new rounds until the next summary; 1 or more.
 

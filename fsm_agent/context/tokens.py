@@ -69,7 +69,7 @@ class TextTokenizer(Value, frozen=True):
     tokens: Callable[[str], int]
 
     def count(self, request: Request) -> int:
-        """Return the tokens in all text, plus those that each message, attachment and hosted tool costs."""
+        """Return the tokens in all text, plus the cost in tokens of each message, attachment and hosted tool."""
         count = 0
         for message in request.messages:
             count += MESSAGE_TOKENS
@@ -118,13 +118,13 @@ ESTIMATE = TextTokenizer(estimate)
 
 @lru_cache(maxsize=8)
 def tiktoken_of(model: str) -> TextTokenizer:
-    """Return OpenAI's tokenizer for a model, which needs the extra ``tiktoken``.
+    """Return OpenAI's tokenizer for a model.  This requires the extra ``tiktoken``.
 
     The package downloads its tables when they are first used, unless ``TIKTOKEN_CACHE_DIR`` names a folder that
     contains them.
 
     Args:
-        model: The model's name, such as ``"gpt-4o"``.  For other makers' models, the newest table is used.
+        model: The model's name, such as ``"gpt-4o"``.  For models from other makers, the newest table is used.
 
     Raises:
         ConfigError: If the package is not installed.
