@@ -214,7 +214,7 @@ def call_diagram(rows: Sequence[Row] = ROWS, *, level: Level | None = None, titl
 
     Args:
         rows: The table.
-        level: ``"overview"`` shows the usual transitions from left to right, without the effects of limits. ``"rows"``
+        level: ``"overview"`` shows the usual transitions from left to right, without the effects of limits.  ``"rows"``
             shows every row as ``trigger [guard]``, with ``[else]`` for a row that is taken if no earlier row is.  The
             default is ``"rows"`` for tables with fewer than 30 rows, otherwise ``"overview"``.
         title: The title above the diagram.
@@ -262,7 +262,7 @@ def trace_diagram(trace: Sequence[Stepped], *, title: str = "A run of an agent c
         title: The title above the diagram.
 
     Raises:
-        UsageError: If the trace does not belong to an agent call.
+        UsageError: If the trace is not from an agent call.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")

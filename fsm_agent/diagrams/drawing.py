@@ -104,8 +104,8 @@ class Diagram:
     """A graph of states that can be drawn.
 
     Raises:
-        UsageError: If two nodes have the same id, an edge ends at an unknown node, or a node is in an unknown box or
-            inside itself.
+        UsageError: If two nodes have the same id, if an edge ends at an unknown node, or if a node is in an unknown box
+            or inside itself.
 
     Examples:
         >>> door = Diagram(
@@ -138,7 +138,7 @@ class Diagram:
 
     @property
     def boxes(self) -> tuple[Node, ...]:
-        """The nodes that other nodes are in."""
+        """The nodes that contain other nodes."""
         names = {node.box for node in self.nodes} - {""}
         return tuple([node for node in self.nodes if node.id in names])
 
@@ -177,12 +177,12 @@ def render(diagram: Diagram, format: str) -> str | bytes:
 
 
 def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = None) -> Path:
-    """Draw ``diagram`` into a file, which keeps its old contents if drawing fails.
+    """Draw ``diagram`` to a file, which keeps its old contents if drawing fails.
 
     Args:
         diagram: The diagram.
         path: The file.  Its directory must exist.
-        format: A format that `render` accepts, or None to choose it by the suffix of ``path``.
+        format: A format that `render` accepts, or None to choose one from the suffix of ``path``.
 
     Returns:
         ``path``.

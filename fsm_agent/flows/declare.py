@@ -175,7 +175,7 @@ def ask(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any:
         asked: An agent, a role that `Flow.bound` binds to an agent, or a pure function that takes the data and chooses
             either.
         types: The types of the answer.  By default, the output type of ``asked``, if it is an agent.
-        whole: Whether the state gives the whole `CallResult`, so that the next state can continue the dialog.  In the
+        whole: Whether the state returns the whole `CallResult`, so that the next state can continue the dialog.  In the
             state's rows, ``of`` is then an output type.
         options: See `StateOptions`.
 
@@ -338,7 +338,7 @@ def pause(name: str, delay_s: Any = None, *, until: Any = None, restart: bool = 
         name: The name of the state.
         delay_s: How long the state waits: seconds, a timedelta, or a pure function that takes the data and returns
             either.
-        until: The moment until which the state waits, in place of ``delay_s``; see `TimeOptions`.
+        until: The time until which the state waits, in place of ``delay_s``; see `TimeOptions`.
         restart: See `TimeOptions`.
 
     Raises:
@@ -374,16 +374,16 @@ def gather(
     **options: Unpack[TimeOptions[D]],
 ) -> GatherState[D, tuple[Any, ...]]: ...
 def gather(name: str, /, *members: Any, enough: float | None = None, **options: Any) -> Any:
-    """Return a state that runs all members at once and gives their values in the order in which the members are listed.
+    """Return a state that runs all members at once and returns their values in the order in which they are listed.
 
-    If a member fails, the others are abandoned.  With ``enough=2``, the state gives two values as soon as it has them,
+    If a member fails, the others are abandoned.  With ``enough=2``, the state returns two values as soon as it has them
     and abandons the other members.  ``enough=0.5`` means half of the members, rounded up.  When too few members are
     left, the state fails with the failure of whichever failed member is listed first.
 
     Args:
         name: The name of the state.
         members: Two or more states with different names.
-        enough: How many members (int) or what share of them (float) must give a value, or None for all.
+        enough: How many members (int) or what share of them (float) must return a value, or None for all.
         options: See `TimeOptions`.
 
     Raises:
@@ -418,7 +418,7 @@ def race(
     name: str, m1: LiveState[D, Any], /, *more: LiveState[D, Any], **options: Unpack[TimeOptions[D]]
 ) -> GatherState[D, Any]: ...
 def race(name: str, /, *members: Any, **options: Any) -> Any:
-    """Return a state that runs all members at once and gives the first value that it gets; see `gather`.
+    """Return a state that runs all members at once and returns the first value that it gets; see `gather`.
 
     Raises:
         FlowError: If the name is not a string, or a member is not a state that waits.
@@ -479,18 +479,18 @@ def each(
     enough: float | None = None,
     **options: Any,
 ) -> Any:
-    """Return a state that runs a member for each item and gives the members' values in the order of the items.
+    """Return a state that runs a member for each item and returns the members' values in the order of the items.
 
     If a member fails, the others are abandoned, unless ``settled`` is True or ``enough`` can still be reached.
 
     Args:
         name: The name of the state.
-        member: A state that gets an item as its data.
+        member: A state that receives an item as its data.
         over: A pure function that takes the data and returns the items.
         parallel: The maximum number of members that run at once, or None for no limit.
-        settled: Whether the state waits for all members and gives a `Failure` for each member that failed.
+        settled: Whether the state waits for all members and returns a `Failure` for each member that failed.
         enough: How many values are enough; see `gather`.  If there are fewer items, the state fails at once with the
-            reason "too few".  If ``enough`` is a share and there are no items, the state gives no values.
+            reason "too few".  If ``enough`` is a share and there are no items, the state returns no values.
         options: See `TimeOptions`.
 
     Raises:
@@ -518,7 +518,7 @@ def each(
 
 
 def subflow(name: str, flow: Flow[S], given: Callable[[E], S], **options: Unpack[TimeOptions[E]]) -> SubflowState[E, S]:
-    """Return a state that waits for another flow and gives that flow's final data.
+    """Return a state that waits for another flow and returns that flow's final data.
 
     Args:
         name: The name of the state.
@@ -550,7 +550,7 @@ def end(name: str, *, failed: bool | str = False) -> End:
 
     Args:
         name: The name of the end, which is the ``state`` of the result.
-        failed: True, or a reason to show to people, to make this end a failure, for which `call` raises `FlowFailed`.
+        failed: True, or a reason to show to people, if this end is a failure, for which `call` raises `FlowFailed`.
 
     Raises:
         FlowError: If the name is not a string, or ``failed`` is neither a string nor a bool.

@@ -50,19 +50,19 @@ class _Drawing:
 
 
 def flow_diagram(flow: Flow[Any], *, level: Level | None = None, depth: int | None = None) -> Diagram:
-    """Return the diagram of a flow, which shows its states, what each one waits for, and its rows as arrows.
+    """Return a diagram of a flow that shows its states, what each of them waits for, and its rows as arrows.
 
-    A row that all states share is drawn as one arrow from "any state".  The word "done" is left out if a state has no
-    other trigger.
+    A row that all states share is drawn as one arrow from "any state".  The label "done" is omitted for a state that
+    has no other trigger.
 
     Args:
         flow: The flow.
-        level: How much detail to show on the arrows.  ``"rows"`` shows each row with its guard, as ``done [is_good]``,
-            and ``[else]`` for a row after guarded rows.  ``"overview"`` omits guards and arrows from a state to itself,
-            shows the two most common triggers on an arrow, and draws the failures that most states share as one arrow.
-            None means ``"overview"`` for 30 rows or more, and ``"rows"`` for fewer.
-        depth: How many levels of nested flows to draw, or None for all.  A flow below them is drawn as a box that says
-            how many states it has.
+        level: How much detail to show on the arrows.  ``"rows"`` shows each row with its guard, as in
+            ``done [is_good]``, or with ``[else]`` if it follows guarded rows.  ``"overview"`` omits guards and arrows
+            from a state to itself, shows the two most common triggers on an arrow, and draws the failures that most
+            states share as one arrow.  None means ``"overview"`` for 30 rows or more, and ``"rows"`` for fewer.
+        depth: How many levels of nested flows to draw, or None for all.  A flow at a deeper level is drawn as a box
+            that gives its number of states.
 
     Raises:
         UsageError: If ``flow`` is not a flow, or the level is unknown.
@@ -84,9 +84,9 @@ def flow_diagram(flow: Flow[Any], *, level: Level | None = None, depth: int | No
 
 
 def run_diagram(run: FlowRun[Any]) -> Diagram:
-    """Return the diagram of a flow that shows how often a run took each arrow and how long it was in each state.
+    """Return a diagram of a flow that shows how often a run took each arrow and how long it was in each state.
 
-    The current state and the inner states that the run waits in have a thick border.
+    The current state, and the inner states in which the run is waiting, have a thick border.
 
     Raises:
         UsageError: If ``run`` is not a `FlowRun`.

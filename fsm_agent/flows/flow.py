@@ -391,7 +391,7 @@ def _check_known(options: Mapping[str, Any], known: Sequence[str]) -> None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D]):
-    """A state machine that you define: a start and a table of rows, checked when the flow is made.
+    """A state machine that you define with a start and a table of rows, which is checked when the flow is made.
 
     The states read immutable data of one type, and the rows' actions return new data.  Flows are immutable:
     ``dataclasses.replace(flow, store="runs.db")`` returns a variant.
@@ -400,21 +400,21 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
         name: The name of the flow in runs, snapshots and diagrams.
         data: The type of the data: a frozen dataclass or pydantic model, a NamedTuple, or a plain type.
         start: The first state.
-        rows: The table.  Rows are tried from the top.  By default, a failure or the end of a state's time ends the flow
-            in `Failed`, a cancellation in `Cancelled`, and the deadline in `Expired`.  `cancelled` and `expired` make
-            rows for every state.
-        limits: Limits on how many states a run enters, and on how long it takes.
+        rows: The table.  Rows are tried from the top.  By default, a flow ends in `Failed` after a failure or when a
+            state's time is up, in `Cancelled` after a cancellation, and in `Expired` at the deadline.  `cancelled` and
+            `expired` make rows for every state.
+        limits: Limits on how many states a run enters and how long it takes.
         version: The version of the table and the data.  ``upgrades`` converts waiting runs from older versions.
         upgrades: Functions by version.  The function for n turns a run's JSON record from version n into one for
             version n+1.  `renamed` and `reshaped` make these functions.  If a list is given, its functions are applied
             in order.
         store: The store that keeps the runs; see `Agent`.
-        approve: Approves function calls for agents that have no approver of their own; see `Agent`.
+        approve: The approver for agents that have none of their own; see `Agent`.
         answer: A function that answers the questions from `wait` states, for example by asking in the terminal.  It is
             called with an `AwaitAnswer` and returns the answer, or None to leave the question open.
         hooks: Objects whose methods are called with events; see `fsm_agent.agents.hooks`.
         agents: The agents by role, for states that name roles; see `bound`.
-        environment: Options of `Environment`, such as ``clock``, ``threads`` and ``new_id``.
+        environment: Options for the `Environment`, such as ``clock``, ``threads`` or ``new_id``.
 
     Raises:
         FlowError: If the table is wrong; the message names the row or the state.
@@ -487,9 +487,9 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
     ) -> Function[..., Any]:
         """Return this flow as a function for an agent, as in ``Agent(…, functions=[letters.as_function(…)])``.
 
-        The run is part of the agent call that asks for it, and shares the call's tokens, deps, budgets and store.  The
-        call waits for everything that the run waits for, under a key like ``run:2.0/answer:review#3``, and yields the
-        run's events wrapped in `Inside`.  If the run fails, the model receives the reason.
+        The run is part of the agent call that requests it, and shares the call's tokens, deps, budgets and store.  The
+        call waits for whatever the run waits for, under a key like ``run:2.0/answer:review#3``, and yields the run's
+        events wrapped in `Inside`.  If the run fails, the model receives the reason.
 
         Args:
             name: The name of the function for the model; by default, the name of the flow.
@@ -501,7 +501,7 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
             policy: The options of `Function.of` that apply to a flow; ``timeout_s`` is the deadline of each run.
 
         Raises:
-            UsageError: If the policy does not suit a flow, or if ``start`` is a coroutine function or takes a
+            UsageError: If an option does not apply to a flow, or if ``start`` is a coroutine function or takes a
                 `Context`.
         """
         check_policy("flow", name or self.name, policy)

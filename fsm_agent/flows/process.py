@@ -350,7 +350,7 @@ class FlowProcess(Process):
         ]
 
     def inboxes_of(self, state: LiveState[Any, Any]) -> list[str]:
-        """Return the keys, including keys in inner processes, under which a state takes an early answer."""
+        """Return the keys, including keys in inner processes, under which a state accepts an early answer."""
         return [f"{name}{SEPARATOR}{key}" for name, inner in self._inner_flows() for key in inner.inboxes_of(state)]
 
     def give(self, state: LiveState[Any, A], value: A | Failure, *, at_s: float | None = None) -> None:

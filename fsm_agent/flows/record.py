@@ -25,7 +25,7 @@ from fsm_agent.validation import require
 
 
 class AwaitAnswer(EffectValue, frozen=True):
-    """The effect of waiting for a person's answer, or for an event outside the program.
+    """The effect of waiting for a person's answer or for an event outside the program.
 
     Examples:
         >>> @wait(bool)

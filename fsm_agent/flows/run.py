@@ -112,7 +112,7 @@ class FlowRun(FlowProcess, Generic[D]):
 
         Raises:
             FlowFailed: If the run failed.
-            FlowSuspended: If the run has not ended, but waits for a person, a time or a driver.
+            FlowSuspended: If the run has not ended and is waiting for a person, a time or a driver.
         """
         ending = self.record.ending
         if not self.record.trace:
@@ -157,12 +157,12 @@ class FlowRun(FlowProcess, Generic[D]):
     def forked(self, data: D | None = None, *, by: str = "") -> FlowRun[D]:
         """Return an independent run that continues from here, with new ids and without a store.
 
-        With new data, the fork enters its current state again, which restarts that state's question, members, agent
-        call and time.  The deadline stays the same.  An ``edited`` step in the trace says who changed the data.
+        With new data, the fork enters its current state again, which restarts the state's question, members, agent call
+        and time.  The deadline stays the same.  An ``edited`` step in the trace shows who changed the data.
 
         Args:
             data: New data, or None to keep the data.
-            by: The person who changes the data; shown to people.
+            by: The name of the person who changes the data, to show to people.
 
         Raises:
             FlowError: If the data have the wrong type.
@@ -305,7 +305,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return moved.changed(inbox=inbox)  # type: ignore[no-any-return]
 
     def check_unasked(self, key: str, outcome: Any) -> None:
-        """Refuse an outcome that nothing asks for, unless it is an early answer."""
+        """Refuse an outcome that no effect asked for, unless it is an early answer."""
         prefix, _, name = key.partition(":")
         r, state = self.record, self.flow.early.get(name)
         if prefix != INBOX or not r.trace:
@@ -367,7 +367,7 @@ class FlowRun(FlowProcess, Generic[D]):
     def take_row(
         self, record: Any, trigger: str, answer: Any, key: str, at_s: float, steps: list[Event], detail: str = ""
     ) -> Any:
-        """Take a row of the table.  If a guard or action raises, a note with the trigger is added to the exception."""
+        """Take a row of the table.  A note that names the trigger is added to any exception from a guard or action."""
         try:
             return super().take_row(record, trigger, answer, key, at_s, steps, detail)
         except IllegalTrigger:
@@ -389,7 +389,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return self.rule_for(self.record, self._end_of(outcome)) in STAYS
 
     def rule_for(self, r: FlowRecord, trigger: str) -> str:
-        """Return the rule of the row that takes a cancellation or the deadline, or an empty string if the run ends."""
+        """Return the rule of the row for a cancellation or the deadline, or an empty string if the run ends."""
         if self._is_to_end or trigger in r.reacted_to:
             return ""
         rule = self.flow.reactions.get((str(r.state), trigger), "")
@@ -499,7 +499,7 @@ class FlowRun(FlowProcess, Generic[D]):
             watch(self.flow, step)
 
     def checked_data(self, data: Any, before: Any, by: Row[D]) -> Any:
-        """Check the data that an action has made, and return them."""
+        """Check the data that an action returned, and return them."""
         try:
             self.flow.data_check.check(data, before)
         except DataError as error:
@@ -627,7 +627,7 @@ class FlowFailed(_OfRun):
 
 
 class FlowSuspended(_OfRun):
-    """A flow waits for a person, or for a distant time.  ``run.effects`` says what it waits for.
+    """A flow is waiting for a person or a distant time.  ``run.effects`` shows what it is waiting for.
 
     Examples:
         >>> @wait(bool)

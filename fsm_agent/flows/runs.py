@@ -181,12 +181,11 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
             after: The runs that must end first, whether they succeed or fail, as names or handles.
             delay_s: The seconds until the run starts, by this machine's clock.  Signals do not start it earlier, but a
                 cancellation ends it at once.
-            priority: A number from -100 to 100.  Of the runs that are due, workers take the one with the highest
-                priority first.
-            service: The name of the `RunFollower` that drives the run.  If empty, workers drive it.
+            priority: A number from -100 to 100.  Workers pick up the due run with the highest priority.
+            service: The name of the `RunFollower` that drives the run.  If it is empty, workers drive the run.
 
         Raises:
-            UsageError: If the flow has no store, or a store cannot keep one of the options.
+            UsageError: If the flow has no store, or an option cannot be stored.
             RunExists: If another run has this ``run_id``.
             RunUnknown: If a run in ``after`` does not exist.
         """
@@ -247,10 +246,10 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
 
         Args:
             run_id: The name of the run.
-            answers: The answers by state or key: ``{review: Approve("ann")}`` for a question from a `wait` state,
+            answers: Answers by state or key: ``{review: Approve("ann")}`` for a question from a `wait` state,
                 ``{"triage#1/ask:2.0": Approved()}`` for a question from an inner agent call.  A value that is not a
                 mapping answers the only open question.
-            by: The person who answers; shown to people.
+            by: The name of the person who answers, to show to people.
             signal_id: An id for a single answer, so that giving it again with the same id, for example after `RunBusy`,
                 has no effect.
             sink: Receives every event.
@@ -259,13 +258,13 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
 
         Raises:
             RunUnknown: If no run has this name.
-            RunBusy: If the run is being driven elsewhere.  The answers still reach it.
-            NotAsked: If the run does not ask this question.
+            RunBusy: If the run is being driven elsewhere.  The answers still reach that run.
+            NotAsked: If the run is not asking this question.
             AlreadyAnswered: If another answer came first.
             OutcomeError: If an answer has the wrong type, or has no key although several questions are open.
             ReplayError: If the code has changed since the run last stopped and now makes different decisions.
             FlowFailed: If the run failed.
-            FlowSuspended: If the run waits for an answer again.
+            FlowSuspended: If the run is waiting for another answer.
         """
         check_sink(sink)
         claimer = self._claimer(run_id, answers, by, signal_id, {"deps": deps, "clients": clients})
@@ -372,16 +371,16 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
     ) -> str:
         """Create a new run that continues from a step of a stored run, and return the new run's name.
 
-        The fork waits for what the run waited for at this step.  ``resume(name)`` continues it, or a worker does once a
-        question is answered or a timer ends.  Earlier steps are not repeated.  Later steps run again, with new
-        idempotency keys.
+        The fork waits for what the run was waiting for at this step.  ``resume(name)`` continues it, as does a worker
+        once a question is answered or a timer ends.  Earlier steps are not repeated.  Later steps are run again, with
+        new idempotency keys.
 
         Args:
             run_id: The name of the run, which stays unchanged.
             step: The step; see `at`.
             data: New data, or None to keep the data.  With new data, the state is entered again; see `FlowRun.forked`.
             new_run_id: The name of the fork, or None for a new name.  Creating the same fork again has no effect.
-            by: The person who forks the run and changes the data; shown to people.
+            by: The name of the person who forks the run and changes the data, to show to people.
             deps: See `Flow.call`.
             clients: See `Flow.call`.
 

@@ -275,7 +275,7 @@ def renamed(**states: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     members, its early answers, and its trace.  Data and answers stay the same.  Inner flows have their own upgrades.
 
     Args:
-        states: The new names by old name.  Two states may swap names.
+        states: The new names, by old name.  Two states may swap names.
 
     Raises:
         FlowError: If no name is given, or one is not a valid name for a state.
@@ -336,12 +336,12 @@ def reshaped(
     their own upgrades.
 
     Args:
-        add: The values of new fields by name, as in JSON.  A field that has a default need not be listed.
+        add: The values of new fields, by name, as in JSON.  A field that has a default need not be listed.
         drop: The names of removed fields.
-        rename: The new names of fields by old name.  Two fields may swap names.
+        rename: The new names of fields, by old name.  Two fields may swap names.
 
     Raises:
-        FlowError: If no field is given, one is given twice, or JSON cannot hold a value.
+        FlowError: If no field is given, a field is given twice, or a value cannot be expressed as JSON.
 
     Examples:
         >>> upgrade = reshaped(add={"note": ""}, rename={"txt": "text"})     # for Flow(…, upgrades={1: upgrade})

@@ -468,8 +468,8 @@ class ParallelState(_Failing[D, A]):
     """A state that waits for several members at once.
 
     Attributes:
-        enough: How many members (int) or what share of them (float) must give a value, or None for all.  Once that many
-            have done so, the others are abandoned.
+        enough: How many members (int) or what share of them (float) must return a value, or None for all.  Once that
+            many have done so, the others are abandoned.
         is_race: Whether the state gives a single value instead of a tuple of values.
         is_lenient: Whether failures count as results.
         parallel: The maximum number of members that run at once, or None for no limit.

@@ -274,8 +274,8 @@ def any_state(*states: LiveState[D, Any]) -> AnyState[D]:
         states: States that wait.
 
     Raises:
-        FlowError: If no state is given, or if an argument is an end or no state at all.
-        AttributeError: From a method of the object, if a state cannot make the row.  The message names the state.
+        FlowError: If no state is given, or if an argument is an end or is not a state.
+        AttributeError: Raised by a method of the object if a state cannot make the row.  The message names the state.
 
     Examples:
         >>> @execute
