@@ -203,14 +203,14 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
         function_call: The model's function call.
         agent_call_id: The id of the agent call, which is also the name of its run.  Inside a flow, it is the name of
             the flow's run.
-        depth: The number of agent calls inside which this call is nested; 0 if no function started it.
+        depth: The number of agent calls that this call is nested in; 0 if no function started it.
         attempt: The number of this attempt at the function call, counted from 1; more than 1 after a retry.
-        emit: A function that reports progress to observers.  The model does not see it.
-        is_cancelled: A function that returns whether the agent call is being stopped.  Long-running functions should
+        emit: A function that reports progress to observers.  The model does not see the reports.
+        is_cancelled: A function that returns True if the agent call is being stopped.  Long-running functions should
             call it now and then.
         release: A function that removes the results in the given rounds, counted from 1, from all later requests to the
             model.
-        around: The call inside which `call` makes other calls, or None if the context was made by hand.
+        around: The call inside which `call` makes its calls, or None if the context was made by hand.
 
     Examples:
         >>> @function
@@ -254,7 +254,7 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
     def call(self, agent: Any, task: Any, /, **options: Any) -> Any:
         """Call an agent, a flow or an orchestrator as an inner call inside the current agent call.
 
-        The inner call counts towards the outer call's usage, and may use what is left of that call's budgets and time.
+        The inner call counts towards the outer call's usage, and may use what remains of that call's budgets and time.
         It has the same deps unless you pass others, and the outer call's approver if its own agent has none.  It ends
         with the function, and its events go to its own agent's hooks.
 
@@ -276,8 +276,8 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
 
         Raises:
             CallFailed: If the inner call failed, or is nested deeper than `Limits.depth`.
-            UsageError: If ``agent`` is not an agent, or if it waits for a person, because functions cannot wait for
-                people.
+            UsageError: If ``agent`` is not an agent, or if it would wait for a person, because functions cannot wait
+                for people.
         """
         make: Any = _verb(agent, "call", is_inside=self.around is not None)
         options = {"deps": Made(self.deps), **options}

@@ -270,10 +270,10 @@ class Function(Policy, Generic[P, R, Deps]):
             raise refused(error) from error
 
     def normalize(self, arguments_json: str) -> str:
-        """Return the arguments as JSON in the form that the function takes.
+        """Return the arguments as JSON in the form that the function accepts.
 
-        Some models write a list as text, or null for an argument that they leave out.  Code that decides about a call
-        must see the arguments that the function will get.
+        Some models write a list as text, or null for an argument that they leave out.  Code that decides whether to
+        allow a call must see the arguments that the function will get.
 
         Raises:
             ParseError: If the arguments are invalid.  The text tells the model why.
@@ -298,7 +298,7 @@ class Function(Policy, Generic[P, R, Deps]):
 
         Args:
             arguments: The arguments as the model wrote them, or as `bind` returned them.
-            context: The context to pass to a function that takes one.
+            context: The context to pass to a function that accepts one.
 
         Raises:
             ParseError: If the arguments are invalid.
@@ -306,7 +306,7 @@ class Function(Policy, Generic[P, R, Deps]):
         return self._invoke(self._callable(), arguments, context)
 
     def arun(self, arguments: str | Mapping[str, Any], context: Context[Any] | None = None) -> Any:
-        """Call the function as `run` does, but through its `acall` if it has one.  Return a value or an awaitable."""
+        """Call the function like `run`, but through its `acall` if it has one.  Return a value or an awaitable."""
         return self._invoke(self.acall or self.call or self._callable(), arguments, context)
 
     def _callable(self) -> Callable[..., R]:
@@ -477,13 +477,13 @@ FUNCTIONS: Registry[Function] = Registry(
 
 
 def register_function(function: Function | Callable[..., Any], *, overwrite: bool = False) -> Function:
-    """Register a function under its name, in this OS process.
+    """Register a function under its name in this OS process.
 
     Returns:
         The function, so that it can be registered where it is defined.
 
     Raises:
-        UsageError: If a model cannot call the function, or another one has its name and ``overwrite`` is False.
+        UsageError: If a model cannot call the function, or another function has its name and ``overwrite`` is False.
 
     Examples:
         >>> def shout(text: str) -> str:

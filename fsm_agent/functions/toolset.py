@@ -164,7 +164,7 @@ class _Entry(Value, frozen=True):
 class Toolset(Generic[Deps]):
     """A named set of functions.  It is immutable, and its methods return changed copies.
 
-    A function name may have several versions, of which the highest one is offered.  Wherever a method takes names,
+    A function may have several versions under one name; the highest is offered.  Wherever a method takes names,
     ``search@1`` stands for a single version.
 
     Args:
@@ -212,7 +212,7 @@ class Toolset(Generic[Deps]):
 
     @property
     def decides_per_call(self) -> bool:
-        """True if filters or shares decide for each agent call which functions are offered."""
+        """True if filters or shares decide, for each agent call, which functions are offered."""
         return any(entry.conditions or entry.choose for entry in self._entries)
 
     def __iter__(self) -> Iterator[Function]:
@@ -257,7 +257,7 @@ class Toolset(Generic[Deps]):
     def only(self, *names: str) -> Toolset[Deps]:
         """Return only the named functions: ``search`` keeps all versions, and ``search@1`` keeps a single one.
 
-        If several versions of one name are listed, each is offered, as ``search_v1`` and ``search_v2``.
+        If several versions of one name are listed, all are offered, as ``search_v1`` and ``search_v2``.
         """
         named = {name: self._select(name) for name in names}
         kept = {entry.reference for entries in named.values() for entry in entries}
@@ -295,7 +295,7 @@ class Toolset(Generic[Deps]):
         )
 
     def changed(self, **policy: Unpack[PolicyOptions]) -> Toolset[Deps]:
-        """Return the functions, all with these policies: ``changed(needs_approval=True, timeout_s=10)``.
+        """Return the functions with these policies for all of them: ``changed(needs_approval=True, timeout_s=10)``.
 
         Raises:
             UsageError: If a policy does not exist, or its value is invalid.
@@ -338,7 +338,7 @@ class Toolset(Generic[Deps]):
         )
 
     def for_call(self, deps: Any = None) -> tuple[Function, ...]:
-        """Return the functions offered to one agent call, after filters and shares.
+        """Return the functions offered to one agent call, after filters and shares have been applied.
 
         Raises:
             UsageError: If a filter did not return a bool, or if ``choose`` did not return a number in its range.

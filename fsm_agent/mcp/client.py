@@ -404,11 +404,11 @@ def mcp_servers(
 
     The format is ``{"mcpServers": {name: {"command", "args", "env", "cwd"} or {"url", "headers", "type"}}}``.  The key
     may also be ``"servers"``, and other top-level keys are ignored.  Servers with ``"disabled": true`` are omitted.  In
-    strings, ``${VAR}`` and ``${env:VAR}`` stand for environment variables, and ``${VAR:-default}`` adds a default in
-    case the variable is missing or empty.
+    strings, ``${VAR}`` and ``${env:VAR}`` stand for environment variables, and ``${VAR:-default}`` adds a default for a
+    variable that is missing or empty.
 
     Args:
-        config: The path of the file, or its parsed content.
+        config: The path to the file, or its parsed contents.
         prefix: The prefix for all function names.  The default is each server's name.
         timeout_s: See `MCPServer`.
         start_timeout_s: See `MCPServer`.

@@ -413,7 +413,7 @@ def official_server(
 
 
 async def serve_stdio(server: Server[Any]) -> None:
-    """Serve one client over standard input and output, until it closes them."""
+    """Serve one client over standard input and output until it closes them."""
     with own_stdin() as lines:
         async with stdio_server(stdin=anyio.wrap_file(lines)) as (read, write):
             await server.run(read, write, server.create_initialization_options())

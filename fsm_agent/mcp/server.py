@@ -116,8 +116,8 @@ def serve(
     functions, nested agents and questions therefore work as usual.  Clients see the same names, descriptions and
     schemas as models.
 
-    If a call needs an answer, the server asks the client's user.  Since protocol version 2026-07-28, the client may
-    send the answer days later and to another process.  A client that has lost the server's reply sends its state again
+    If a call needs an answer, the server asks the client's user.  As of protocol version 2026-07-28, the client may
+    send the answer days later, to another process.  A client that has lost the server's reply sends its state again
     without an answer, and receives the question or the result.  In older versions, the request stays open until the
     answer arrives.  If the client cancels a call, the call ends.
 
@@ -125,11 +125,11 @@ def serve(
     characters.
 
     Args:
-        name: The name of the server, and of the agent that owns the runs.
+        name: The name of the server and of the agent that owns the runs.
         functions: The tools: functions, agents, flows, toolsets or MCP servers, as for `Agent`.
-        store: Where calls are stored as runs: a path, a `Store` or `Runs`.  By default they stay in memory, so calls
-            that wait for answers are lost when the process ends, and no other process can continue them.  Memory holds
-            the last 1,000 calls that have waited.
+        store: Where calls are stored as runs: a path, a `Store` or `Runs`.  By default, they are kept in memory, so
+            calls that are waiting for answers are lost when the process ends, and no other process can continue them.
+            Memory holds the last 1,000 calls that have waited.
         signing_key: The key, of at least 32 bytes, that seals the states that clients keep.  All processes that serve
             the same tools need the same key.  The default is a new random key, so waiting calls are lost when the
             process ends.
@@ -207,13 +207,13 @@ class ToolServer:
         return self.agent.name
 
     def run_stdio(self) -> None:
-        """Serve one client over standard input and output, until it closes them."""
+        """Serve one client over standard input and output until it closes them."""
         from fsm_agent.mcp.served_calls import serve_stdio
 
         anyio.run(serve_stdio, self.official)
 
     def run_http(self, *, host: str = "127.0.0.1", port: int = 8000, ready: Callable[[str], Any] | None = None) -> None:
-        """Serve any number of clients on this machine over HTTP, until the process is told to stop.
+        """Serve any number of clients on this machine over HTTP until the process is told to stop.
 
         A request whose ``Host`` or ``Origin`` names another machine is refused, so websites have no access.  For
         clients on other machines, put ``official.streamable_http_app(…)`` into a server of your own, with a login.
