@@ -265,7 +265,7 @@ _SHOWN = 60  # characters of a message in an overview
 
 
 def overview(messages: Iterable[Message]) -> str:
-    """Return one line per message, with its number, its role and the beginning of its content.
+    """Return one line per message, with its number, role and the beginning of its content.
 
     A model's reasoning is left out.
     """

@@ -18,7 +18,7 @@ from fsm_agent.messages.reply import Reply, Usage
 
 
 class Question(Value, frozen=True):
-    """An effect that waits for an answer from a person or another program.
+    """An effect that is waiting for an answer from a person or another program.
 
     Examples:
         >>> Question("ask:1.0", "approval", answers=("Approved", "Denied")).kind
@@ -87,7 +87,7 @@ class ReasoningDelta(Value, frozen=True):
 
 
 class FunctionCallStarted(Value, frozen=True):
-    """The model begins to request a function.  ``index`` counts the calls in this reply from 0.
+    """The model has begun to request a function.  ``index`` counts the calls in this reply from 0.
 
     Examples:
         >>> FunctionCallStarted(0, "add").name
@@ -116,7 +116,7 @@ class ArgumentsDelta(Value, frozen=True):
 class FunctionCallCompleted(Value, frozen=True):
     """The arguments for call number ``index`` in this reply are complete.
 
-    The event is reported again when a service resumes an interrupted call.
+    It is reported again when a service resumes an interrupted call.
 
     Examples:
         >>> events = Agent(Script(function_call("add", a=1), "3")).stream("1 + 2?")
@@ -156,10 +156,10 @@ Examples:
 class PartialOutput(Value, frozen=True):
     """The valid part of the output so far, as JSON data rather than an instance of the type.
 
-    Within one request, each event extends the previous one, whereas the next request, for example after a refusal,
-    starts from the beginning.  If a union is requested with tags, the data contains the tag, although the output does
-    not.  Only the first document whose beginning matches the type is shown, and only from the first 250,000 characters
-    of a reply.  An answer that is found elsewhere, or is repaired, appears only in `Done`.
+    Within one request, each event extends the previous one.  The next request, for example after a refusal, starts from
+    the beginning.  If a union is requested with tags, the data contains the tag, although the output does not.  Only
+    the first document whose beginning matches the type is shown, and only from the first 250,000 characters of a reply.
+    An answer that is found elsewhere, or is repaired, appears only in `Done`.
 
     Examples:
         >>> agent = Agent(Script(Pieces('{"a": 1', ', "b": 2}')), output=dict[str, int])
@@ -172,9 +172,9 @@ class PartialOutput(Value, frozen=True):
 
 
 class RequestStarted(Value, frozen=True):
-    """A request is sent to the model.
+    """A request is being sent to the model.
 
-    ``number`` counts the call's requests from 1; ``messages`` is how many messages this one has.  If the previous
+    ``number`` counts the call's requests from 1; ``messages`` is the number of messages in this one.  If the previous
     request failed, the pieces of its reply no longer count.
 
     Examples:
@@ -218,7 +218,7 @@ class ReplyCompleted(Value, frozen=True):
 
 
 class Stepped(Value, frozen=True):
-    """The process took a step, as a row in its table says.  If its state stayed the same, ``source == to``.
+    """The process took a step, according to a row of its table.  If its state stayed the same, ``source == to``.
 
     Examples:
         >>> events = Agent(Script("Hi.")).stream("Hello")
@@ -243,8 +243,8 @@ class Stepped(Value, frozen=True):
 class HistoryChanged(Value, frozen=True):
     """The call's dialog, or the refused answers that follow it in requests, have changed.
 
-    The event comes before the `Stepped` for the step that makes the change.  The positions are half-open ranges in the
-    dialog and the answers together.  Messages are removed from the end and added at the end.
+    The event precedes the `Stepped` for the step that makes the change.  The positions are half-open ranges in the
+    dialog followed by the answers.  Messages are removed from the end and added at the end.
 
     Examples:
         >>> events = Agent(Script("Hi.")).stream("Hello")
@@ -257,7 +257,7 @@ class HistoryChanged(Value, frozen=True):
 
 
 class LoopDetected(Value, frozen=True):
-    """The model repeats exactly the same function calls.  ``action`` is the value of `Limits.on_loop`.
+    """The model has repeated exactly the same function calls.  ``action`` is the value of `Limits.on_loop`.
 
     Examples:
         >>> LoopDetected("search", 3, "tell").count
@@ -288,7 +288,7 @@ class FunctionStarted(Value, frozen=True):
 
 
 class FunctionProgress(Value, frozen=True):
-    """A running function reports its progress; see `Context.emit`.
+    """A running function has reported its progress; see `Context.emit`.
 
     Examples:
         >>> @function
@@ -360,7 +360,7 @@ class ResultExtracted(Value, frozen=True):
 
 
 class ResultCached(Value, frozen=True):
-    """The pipeline's cacher stored a long result outside the dialog, where a summary replaces it.
+    """The pipeline's cacher stored a long result outside the dialog, in which a summary replaces it.
 
     Examples:
         >>> ResultCached(id="1.0", name="read", original_tokens=9_000, summary_tokens=120).summary_tokens
@@ -412,7 +412,7 @@ class Summarized(Value, frozen=True):
 
 
 class Suspended(Value, frozen=True):
-    """The call waits for an answer that its driver cannot give.  ``keys`` are the keys of its questions.
+    """The call is waiting for an answer that its driver cannot give.  ``keys`` are the keys of its questions.
 
     Examples:
         >>> @function(needs_approval=True)

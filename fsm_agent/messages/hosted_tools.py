@@ -87,8 +87,8 @@ class ComputerUse(Tagged, frozen=True, kw_only=True, tag="computer_use"):
     ``text``, ``scroll_direction``, ….  Google sends ``action``, such as ``"click_at"``, and its arguments; ``x`` and
     ``y`` range from 0 to 999, and the result must contain the ``url`` of the page.
 
-    If the provider wants an action to be confirmed, the action needs approval even if there is no approver, unless the
-    function has ``needs_approval=False``.
+    If the provider requires confirmation of an action, the action needs approval even if there is no approver, unless
+    the function has ``needs_approval=False``.
 
     Examples:
         >>> def perform(**action):
@@ -114,10 +114,11 @@ class HostedMCP(Tagged, frozen=True, tag="mcp"):
 
     With ``require_approval``, each call to one of the server's tools is preceded by a call to a function named after
     the server's label, with the tool's ``name`` and ``arguments`` as its arguments.  If the approver allows that call,
-    the provider runs the tool.  Returning `Modified` denies the call, because the provider would run the tool with the
-    model's arguments.  With ``"auto"``, approval is requested only if there is an approver.
+    the provider runs the tool.  `Modified` denies the call, because the provider would run the tool with the model's
+    arguments.  With ``"auto"``, approval is requested only if there is an approver.
 
-    The authorization, the headers and the address may contain a key, so no repr or error message shows them.
+    The authorization, the headers and the address may contain a key, so they do not appear in any repr or error
+    message.
 
     Examples:
         >>> HostedMCP("wiki", "https://mcp.example.org/mcp", allowed_tools=("search",)).label

@@ -67,8 +67,8 @@ def event_envelope(event: Event, *, run: str, steps: int) -> dict[str, Any]:
     Args:
         event: The event.
         run: The run's name.
-        steps: How many steps the run has taken so far, including this one.  A client that reconnects continues after
-            this number.
+        steps: The number of steps that the run has taken so far, including this one.  A client that reconnects resumes
+            from the step after this one.
 
     Examples:
         >>> event_envelope(Inside("run:1.0", TextDelta("Hel")), run="r1", steps=3)

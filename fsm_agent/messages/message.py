@@ -95,7 +95,7 @@ _TEXT_TYPES = {  # by the suffix of a file's name; other text is text/plain
 
 
 class Citation(Value, frozen=True, kw_only=True):
-    """A source that a provider cites for a text from its model.
+    """A source that a provider cites for text from its model.
 
     Examples:
         >>> Citation(url="https://example.org", title="A page", quote="It is late.").title
@@ -155,7 +155,7 @@ class _File(Tagged, frozen=True, kw_only=True):
 class Image(_File, frozen=True, kw_only=True, tag="image"):
     """An image, given as bytes or as an address from which a provider can fetch it.
 
-    `Image.of` makes one from any source.  The media type follows from the bytes, and is None for a URL.
+    `Image.of` makes one from any source.  The media type is determined from the bytes, and is None for a URL.
 
     Examples:
         >>> Image(url="https://example.org/cat.png").url
@@ -199,8 +199,8 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
     def of(cls, source: str | bytes | pathlib.Path, *, name: str | None = None) -> Document:
         """Return a document from a path, bytes, an http(s) URL or a data URL.
 
-        Whether it is a PDF or text is read from the bytes.  The data URL or the name's suffix says whether text is
-        Markdown, CSV, HTML, XML or JSON.  A URL counts as a PDF unless its suffix says otherwise.
+        The bytes show whether it is a PDF or text.  The data URL or the name's suffix shows whether text is Markdown,
+        CSV, HTML, XML or JSON.  A URL counts as a PDF unless its suffix says otherwise.
 
         Args:
             source: The document, or its address.
@@ -308,8 +308,7 @@ class Opaque(Tagged, frozen=True, kw_only=True, tag="opaque"):
 class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
     """A model's request to call a function and, once there is one, the outcome.
 
-    In a message, it is only the request, whereas in `CallRecord.round` and `CallResult.function_calls` it may have an
-    outcome.
+    In a message, it is only the request; in `CallRecord.round` and `CallResult.function_calls`, it may have an outcome.
 
     Examples:
         >>> request = function_call("add", a=17, b=25)
@@ -376,12 +375,12 @@ class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
 
     @property
     def succeeded(self) -> bool:
-        """True if the call has a result and is not a repetition of an earlier call."""
+        """True if the call has a result and does not repeat an earlier call."""
         return self.result is not None and not self.is_repeated
 
 
 class FunctionResult(Tagged, frozen=True, kw_only=True, tag="function_result"):
-    """The answer to a function call.  Each call in a message gets exactly one.
+    """The response to a function call.  Each call in a message gets exactly one.
 
     Examples:
         >>> FunctionResult(id="1.0", name="add", text="42").is_error
@@ -410,7 +409,7 @@ Examples:
 
 
 class Message(Value, frozen=True, kw_only=True, weakref=True):
-    """An entry in a dialog, with a role and parts.  Messages are immutable, and are compared by value.
+    """An entry in a dialog, with a role and parts.  Messages are immutable and compared by value.
 
     Examples:
         >>> message = Message.of("user", "Hello")
@@ -597,7 +596,7 @@ def _replace_id(part: Part, ids: dict[str, str]) -> Part:
 
 
 class Payload(Value, frozen=True):
-    """A task made of text, images and documents: ``Payload.text("What is this?").with_image("cat.png")``.
+    """A task made up of text, images and documents: ``Payload.text("What is this?").with_image("cat.png")``.
 
     Pass one to an agent in place of a string.  Each method returns a new payload, and files are read immediately.  If
     the model accepts no images, the payload's images are left out and a warning is logged.  A `Message` with images, in
@@ -686,7 +685,7 @@ class Payload(Value, frozen=True):
 
     @property
     def without_images(self) -> Self:
-        """The payload without images, and without PDFs, because models see their pages as images."""
+        """The payload without images, and without PDFs, whose pages models see as images."""
         return type(self)(tuple([part for part in self.parts if not _is_seen(part)]))
 
     @property

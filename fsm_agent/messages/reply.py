@@ -57,7 +57,7 @@ class Usage(Value, frozen=True, kw_only=True):
         )
 
     def problem(self) -> str | None:
-        """Return why the counts are impossible and must not be charged to budgets, or None if they are possible."""
+        """Return the reason why the counts are impossible and must not be charged to budgets, or None."""
         for name in self.__struct_fields__:
             count = getattr(self, name)
             if count is not None and not (type(count) is int and 0 <= count <= MOST):
@@ -81,7 +81,7 @@ MOST = 10**18  # the largest valid value of any field: a million dollars in pico
 
 
 class TokenLogprob(Value, frozen=True):
-    """A generated token, with its natural log probability and the likeliest alternatives.
+    """A generated token, with its natural log probability and its likeliest alternatives.
 
     Examples:
         >>> TokenLogprob("yes", -0.1, top=(("yes", -0.1), ("no", -2.4))).top[1]
