@@ -67,7 +67,7 @@ def _declared(part: str, description: str, default: Any, alias: str | None) -> A
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(Attribute, InnerText))
 class Action(pydantic.BaseModel):
-    """A tag with attributes and inner text.  The class docstring tells the model what the action does.
+    """A tag with attributes and inner text.  The class's docstring tells the model what the action does.
 
     For example, ``class SendMessage(Action, tag="SendMessage")`` may have the fields ``to: str = Attribute("…")`` and
     ``content: str = InnerText("…")``.  The model then writes ``<SendMessage to="Ada">Hello</SendMessage>``.  By
@@ -157,7 +157,7 @@ class _Read(Value, Generic[A], frozen=True):
 
 
 class ActionSet(Parser[list[A]]):
-    """A set of actions, with the text that describes them to the model and the parser for answers that contain them.
+    """A set of actions, with the text that describes them to the model and a parser for answers that contain them.
 
     The parser reads only the tags of these actions and decodes their entities.  Everything else counts as text,
     including tags inside an action.
@@ -168,7 +168,7 @@ class ActionSet(Parser[list[A]]):
             actions.  You provide the values for all other variables.  A value that looks like an action or a tag from
             the template is quoted.
         strict: Whether an unreadable action, such as one that lacks a required attribute, is an error.  Otherwise, it
-            is left out and reported as a repair.
+            is left out, which is reported as a repair.
         options: Options for the `Prompt`.
 
     Attributes:

@@ -40,7 +40,7 @@ class Dialog(Sequence[Message]):
             handlers, or the agent's own if there is no prompt.  The prompt is not saved.
         system_args: The values for the agent's system prompt, which is the first message.  They are empty if the system
             prompt has no variables, and None if no agent added the first message.  They are not saved.
-        governed_by: The handoffs, as a path, that led to the agent that now holds the dialog; "" if there were none.
+        governed_by: The path of handoffs that led to the agent that now has the dialog, or "" if there were none.
         summary: A summary that replaces the oldest messages in requests.  It is not saved.
 
     Examples:
@@ -146,7 +146,7 @@ class Dialog(Sequence[Message]):
         return self[0].text if len(self) and self[0].role == "system" else ""
 
     def overview(self) -> str:
-        """Return one line per message, with its number, its role and the beginning of its content."""
+        """Return one line per message, with its number, role and the beginning of its content."""
         return overview(self.messages)
 
     def to_json(self) -> str:
@@ -165,7 +165,7 @@ class Dialog(Sequence[Message]):
     def from_json(cls, document: str | bytes) -> Dialog:
         """Return a dialog that was saved with `to_json`.
 
-        The next answer is governed by whichever agent you call with this dialog.
+        The next answer is governed by the agent that you call with this dialog.
 
         Raises:
             SnapshotError: If the document is damaged.
@@ -212,7 +212,7 @@ class _TreeDocument(msgspec.Struct, omit_defaults=True):
 class Dialogs(Mapping[str, Dialog]):
     """Dialogs by name, as an immutable value.
 
-    A fork records only its origin's name, so changing or removing either does not affect the other.
+    A fork records only the name of its origin, so changing or removing one does not affect the other.
 
     Args:
         dialogs: The dialogs, by name.
@@ -280,7 +280,7 @@ class Dialogs(Mapping[str, Dialog]):
     def without(self, name: str) -> Dialogs:
         """Return these dialogs without the one with this name.
 
-        Its forks stay, and still record that name as their origin.
+        Its forks are kept, and still record that name as their origin.
 
         Raises:
             UsageError: If no dialog has this name.

@@ -22,13 +22,13 @@ from fsm_agent.validation import require
 class PromptChoice(str):
     """An enum member's value, with a description of its meaning for the model.
 
-    ``GREETING = PromptChoice("Greeting", "User wants to greet or say hello")`` works in any ``Enum``.  The value is
-    equal to its text.
+    ``GREETING = PromptChoice("Greeting", "User wants to greet or say hello")`` works in any ``Enum``.  The value equals
+    its text.
 
     Args:
         value: The text that models read and write.
         description: The meaning of the member.
-        skip: Whether to leave the member out of schemas.  When such a member is printed, only its text appears.
+        skip: Whether to leave the member out of schemas.  Such a member is printed without its description.
 
     Examples:
         >>> class Mood(PromptEnum):
@@ -80,20 +80,20 @@ class PromptField(Value, frozen=True, kw_only=True, eq=False):  # or typing take
     """Metadata for a field that is shown to a model.  Put it into ``Annotated``, like pydantic's ``Field``.
 
     A field may have more than one `PromptField`.  One with a ``target`` applies only to text for that target, and
-    overrides those without a target.  The ``description``, ``examples`` and ``exclude`` in pydantic's ``Field`` count
-    as well.
+    overrides those without a target.  The ``description``, ``examples`` and ``exclude`` of pydantic's ``Field`` also
+    apply.
 
     Args:
         description: The meaning of the field.  This text labels the field's line unless ``rename`` is given, and is
             shown as a comment in schemas.
         rename: The label of the field's line.  Schemas and examples keep the name or alias that pydantic reads.
-        skip: Whether to leave the field out of text, schemas and examples.  With a target, only text for that target
-            omits it.
+        skip: Whether to leave the field out of text, schemas and examples.  With a target, it is left out only of text
+            for that target.
         format_with: A function that turns the field's value into text.
         example: A value of the field's type to show in examples.
         image: Whether to show the value as an image.  The value may be any source that `Image.of` accepts.
-        target: The target (the intended reader) whose text includes the field.  Text for any other target leaves the
-            field out, unless another `PromptField` names that target.
+        target: The target (the intended reader) whose text includes the field.  The field is left out of text for any
+            other target, unless another `PromptField` names that target.
 
     Examples:
         >>> class Ticket(PromptModel):

@@ -63,7 +63,7 @@ class IntentExtractor(Parser[T]):
 
     @property
     def choices(self) -> list[str]:
-        """The words to choose from, without the members that prompts leave out."""
+        """The words to choose from, without the members that are left out of prompts."""
         if isinstance(self.intent, type) and issubclass(self.intent, Enum):
             return [label_of(member) for member in self.intent if not is_skipped(member)]
         return [str(choice) for choice in get_args(self.intent)]
@@ -132,7 +132,7 @@ class IntentFrame(Generic[T]):
         self._names = (input_tag, extractor_tag)
 
     def wrap(self, text: str) -> str:
-        """Return the text wrapped in the input tag, which the text cannot close.
+        """Return the text wrapped in the input tag, which nothing in the text can close.
 
         Anything that could be read as one of the two tags is quoted: ``</query>`` becomes ``<quoted:/query>``.  This
         includes tags disguised with similar letters, invisible characters or escapes.  All other text stays unchanged.

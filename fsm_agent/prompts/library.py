@@ -45,7 +45,7 @@ PROMPTS: Registry[Prompt] = Registry("prompt", PromptError)  # by path
 
 
 def register_prompt(prompt: Prompt, *, overwrite: bool = False) -> Prompt:
-    """Register a prompt under its ``path``, for this OS process.  It takes precedence over files with its name.
+    """Register a prompt under its ``path`` in this OS process.  It takes precedence over files with the same name.
 
     Returns:
         The prompt, so that you can register it where you define it.

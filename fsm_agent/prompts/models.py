@@ -29,14 +29,14 @@ class PromptModel(pydantic.BaseModel):
 
     Like any other class that is shown to a model, it may declare these attributes:
 
-    - ``__prompt_template__`` is the template for a value; its variables are fields and properties.
-    - ``__prompt_file__`` names a file with this template, next to the class's module or in the working directory.
-    - ``__prompt_for__`` maps targets to templates.  A target is a name, or the type of the object that the text is
-      written for.  The template has the variables ``self`` (the value) and ``target`` (the object), and
-      ``{self:schema_only}``, ``{self:example_only}`` and ``{self:full}``.
+    - ``__prompt_template__`` is the template for a value; its variables are fields and properties.  -
+    ``__prompt_file__`` names a file with this template, next to the class's module or in the working directory.  -
+    ``__prompt_for__`` maps targets to templates.  A target is a name or the type of the object that the text is for.
+    The template has the variables ``self`` (the value) and ``target`` (the object), and ``{self:schema_only}``,
+    ``{self:example_only}`` and ``{self:full}``.
 
-    Text for a target that has no template has one line per field.  An unknown variable, a syntax error or a missing
-    file raises an error when the class is created.
+    Text for a target without a template has one line per field.  An unknown variable, a syntax error or a missing file
+    raises an error when the class is created.
 
     Examples:
         >>> class Ticket(PromptModel):
@@ -57,7 +57,7 @@ class PromptModel(pydantic.BaseModel):
         check_declarations(cls)
 
     def to_prompt(self, mode: GuideMode | None = None) -> str:
-        """Return the value as text or, given a mode, the guide to its type; see `prompt_text` and `prompt_guide`."""
+        """Return the value as text or, if given a mode, the guide to its type; see `prompt_text` and `prompt_guide`."""
         return text_without_method(self) if mode is None else prompt_guide(self, mode)
 
     def to_prompt_for(self, target: object) -> str:
@@ -86,8 +86,8 @@ class PromptModel(pydantic.BaseModel):
 class TypeMarked(pydantic.BaseModel):
     """A pydantic model whose JSON names its class: ``class Found(TypeMarked, PromptModel)``.
 
-    Dumps contain ``"__type": "Found"``, whereas schemas, prompts and fields do not.  A document may omit this entry,
-    but is refused if it names another class.
+    Dumps contain ``"__type": "Found"``; schemas, prompts and fields do not.  A document may omit this entry, but is
+    refused if it names another class.
 
     Attributes:
         type_name: The name in JSON; by default, the class name.  Subclasses do not inherit it.

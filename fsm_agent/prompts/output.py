@@ -30,14 +30,14 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class ParserInput(Value, frozen=True, kw_only=True):
-    """What a parser sees: a model's reply, and facts about the call.
+    """What a parser sees: a model's reply and facts about the call.
 
     Args:
         text: The reply's text.
         finish: Why the model stopped.
-        is_cut: Whether the token limit cut the text off and the call does not accept that.
+        is_cut: Whether the text was cut off at the token limit and the call does not accept that.
         logprobs: The log probabilities for the text's tokens, if they were requested.
-        problems: The error messages that the model was sent for its earlier answers in this exception branch.
+        problems: The error messages that were sent to the model for its earlier answers in this exception branch.
         parser_args: The call's ``parser_args``.
         function_calls: The finished function calls from all rounds, with their results.
 
@@ -59,7 +59,7 @@ class ParserInput(Value, frozen=True, kw_only=True):
 
 
 class Parsed(Value, Generic[T], frozen=True):
-    """A value, with the repairs that were needed to read it, each described in a short text for people.
+    """A value, with the repairs that were needed to read it, each described briefly for people.
 
     Examples:
         >>> Parsed(3, repairs=("a comma was left out",)).value
@@ -95,9 +95,9 @@ class Arriving(Protocol):
 
 
 class Parser(ABC, Generic[T_co]):
-    """A parser that sees the whole reply and may report repairs, whereas a plain function sees only the text.
+    """A parser that sees the whole reply and may report repairs.  A plain function sees only the text.
 
-    If it is called with text, it returns only the value.
+    When it is called with text, it returns only the value.
 
     Examples:
         >>> first_word = parser(lambda reply: reply.text.split()[0])
@@ -107,7 +107,7 @@ class Parser(ABC, Generic[T_co]):
 
     @abstractmethod
     def read(self, source: ParserInput) -> T_co | Parsed[T_co]:
-        """Return the value in a reply, or a `Parsed` that also has the repairs.  This method must be pure.
+        """Return the value in a reply, or a `Parsed` that also holds the repairs.  This method must be pure.
 
         Raises:
             Exception: If the reply is not a valid answer.  The model is told why, and tries again.
@@ -148,7 +148,7 @@ def parser(function: Callable[[ParserInput], Parsed[T]]) -> Parser[T]: ...
 @overload
 def parser(function: Callable[[ParserInput], T]) -> Parser[T]: ...
 def parser(function: Callable[[ParserInput], Any]) -> Parser[Any]:
-    """Turn a function that takes the reply into a `Parser`.  This is a decorator.
+    """Turn a function that takes the reply into a `Parser`.  Use it as a decorator.
 
     Args:
         function: A pure function that returns the value, or a `Parsed` with repairs.  It is run again when a journal is
@@ -186,7 +186,8 @@ _NO_CONTEXT: Mapping[str, Any] = {}
 class Output:
     """An answer's type, with its JSON schema for requests and its parser for replies.
 
-    The parser skips reasoning in ``<think>`` before the answer.  It does not repair JSON that the token limit cut off.
+    The parser skips reasoning in ``<think>`` before the answer.  It does not repair JSON that was cut off at the token
+    limit.
 
     Args:
         type: ``str``, or any type that pydantic can validate, such as a model, a dataclass, an `Enum` or a union.
@@ -194,7 +195,7 @@ class Output:
             ``str``.
 
     Attributes:
-        is_wrapped: Whether values are sent as ``{"value": …}``, because requests need a schema that is an object.
+        is_wrapped: Whether values are sent as ``{"value": …}``, because a request's schema must be an object.
 
     Raises:
         PromptError: If JSON cannot represent this type.
@@ -346,8 +347,8 @@ class Output:
     def kept(self, value: Any, read: Callable[[str], Any]) -> str:
         """Return a value of the type as JSON that reads back as the same value.
 
-        This is the value's `document` if possible, otherwise the document wrapped as ``{"value": …}`` or in the union
-        tag for the value's class.
+        This is the value's `document` if possible; otherwise, it is the document wrapped as ``{"value": …}`` or in the
+        union tag for the value's class.
 
         Args:
             value: Any value of the type.  If the value's class has no ``__eq__``, values are compared by their JSON.

@@ -66,13 +66,13 @@ class ParsingStrategy(Parser[T_co]):
     Used as a parser, it returns the first one; `first_of` combines several strategies.
 
     Attributes:
-        name: The name in error messages, which says what the strategy looks for.
-        find: A function that returns the pieces of text that may be the answer, with the most likely first.
+        name: The name for error messages, which says what the strategy looks for.
+        find: A function that returns the pieces of text that may be the answer, the most likely first.
         find_broken: A function that returns the pieces that may be the answer once they are repaired, if these pieces
             differ from those of ``find``.
         is_json: Whether candidates are JSON, so that the value is their data.  Otherwise, the value is the text.
         opening: A regular expression for the text before the JSON, so that a reply can be read as it arrives.  Without
-            one, the answer is known only when the reply is complete.
+            it, the answer is known only when the reply is complete.
     """
 
     name: str
@@ -245,7 +245,7 @@ def first_of(
     repairs: Collection[Repair] = ("json", "names"),
     max_length: int = MAX_LENGTH,
 ) -> Parser[Any]:
-    """Return a parser that tries strategies in order and takes the first valid candidate.
+    """Return a parser that tries strategies in order and returns the first valid candidate.
 
     The parser first tries each strategy strictly.  If that fails, it repairs broken JSON, and finally it corrects a
     name or value if exactly one of the expected ones is close enough.  A valid candidate is never altered.
@@ -323,7 +323,7 @@ def _contents(tag: str, text: str) -> Iterable[str]:
 
 
 def code(language: str | None = None) -> ParsingStrategy[str]:
-    """Find what is inside fenced Markdown blocks.
+    """Find the contents of fenced Markdown blocks.
 
     Args:
         language: The word after the fence, ignoring case; ``py`` does not match ``python``.  By default, every block
@@ -376,7 +376,7 @@ def regex(pattern: str | re.Pattern[str], *, max_length: int = 10_000) -> Parsin
 
     Args:
         pattern: The regular expression.  Because the answer is untrusted, a pattern that backtracks, such as
-            ``(a+)+$``, may run forever, and no deadline stops it.
+            ``(a+)+$``, may run forever, and no deadline will stop it.
         max_length: The maximum number of characters in an answer.  Longer answers are refused.
 
     Examples:
@@ -439,9 +439,9 @@ _ANSWER = (ParsingStrategy[Any]("the whole text", _whole, is_json=True), tagged(
 def extract_json(text: str, expect: Any = Any, *, max_length: int = MAX_LENGTH) -> Any:
     """Return the first JSON document in ``text`` that has the expected type.
 
-    The function looks at the whole text, then in ``<answer>…</answer>``, in code fences, and in prose.  In ``see [1]:
-    {"k": 1}``, it finds ``[1]`` or, with ``expect=dict``, the object.  It does not repair JSON, and never returns part
-    of a larger document.
+    The function tries the whole text, then ``<answer>…</answer>``, code fences, and prose.  In ``see [1]: {"k": 1}``,
+    it finds ``[1]`` or, with ``expect=dict``, the object.  It does not repair JSON, and never returns part of a larger
+    document.
 
     Args:
         text: A model's answer.
@@ -465,7 +465,7 @@ _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
 
 class TagContent(str):
-    """A tag's trimmed content, as a string that also has the tag's attributes.
+    """A tag's trimmed content, as a string that also holds the tag's attributes.
 
     Attributes:
         attributes: The attributes' values as written, by name; "" for an attribute without a value.
@@ -489,15 +489,15 @@ class TagContent(str):
 
 
 class TagParser(Parser[dict[str, Any]]):
-    """Reads tags into a dictionary: lists of contents by name, signals as booleans, and the text as ``raw``.
+    """Reads tags into a dictionary: lists of contents by name, signals as booleans, and the whole text as ``raw``.
 
     For each name, the parser finds the outermost elements.  Names are case-sensitive.  All other text, including
     unlisted and unclosed tags, is ignored.  A single error lists everything that is missing.
 
     Args:
         xml: The names of elements ``<name …>content</name>``.  Their contents are `TagContent` strings.
-        md: The words after the fences of code blocks, such as ``python``; ``py`` does not match ``python``.
-        signals: The names of tags that are only present or absent: ``<name>`` or ``<name/>``.
+        md: The words after the opening fences of code blocks, such as ``python``; ``py`` does not match ``python``.
+        signals: The names of tags that are merely present or absent: ``<name>`` or ``<name/>``.
         required: The names that must be present.  A name that is in no other list counts as one of ``xml``.
         max_length: The maximum number of characters in an answer.  Longer answers are refused.
 

@@ -98,7 +98,7 @@ class Prompt(KnownArguments, Generic[Out]):
     Handlers (the ``on_…`` arguments) provide the text for the model in certain situations.  A handler is a template,
     the path to a template file, a `Prompt`, or a pure function that takes the same variables by keyword and returns the
     text.  If the handler is a template or a function, the task's functions, hosted tools, settings, output and parser
-    still apply.  A handler that is a `Prompt` has its own hosted tools, and functions that it selects from the task's.
+    still apply.  A handler that is a `Prompt` brings its own hosted tools, and selects its functions from the task's.
     Its settings override the task's, and it may have its own output or parser.  The prompt that asked for an answer
     also parses it.
 
@@ -116,13 +116,13 @@ class Prompt(KnownArguments, Generic[Out]):
         on_exception: The text after a parse error.  Variables: ``error_message`` (required), ``attempt`` (from 1).
         on_interrupt: The text for each function result.  Variables: ``call_results`` (required), ``name``,
             ``arguments``.
-        on_final: The text when the rounds or function calls are used up, after which the model gets no functions.
+        on_final: The text when the rounds or function calls are used up.  From then on, the model gets no functions.
             Variable: ``rounds``.
         on_form: The text between the two stages in mode ``"two_stage"``.
-        mode: How to request the output; by default, in the best mode for the model.  ``"native"``: the request has a
-            field for the schema.  ``"function"``: the model calls a function whose arguments are the answer.
+        mode: How to request the output; by default, in the best mode for the model.  ``"native"``: the schema is sent
+            in a field of the request.  ``"function"``: the model calls a function whose arguments are the answer.
             ``"prompted"``: the system prompt describes the schema.  ``"two_stage"``: the model first answers in words,
-            with functions but without the schema; a second request has the schema but no functions.
+            with functions but without the schema; a second request then sends the schema but no functions.
         max_length: The maximum number of characters in a typed answer; longer answers are refused.  The limit does not
             apply if you have your own parser.
         on_loop: The text when the model repeats the same request.  Variables: ``name``, ``count``.  See

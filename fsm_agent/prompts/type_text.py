@@ -296,8 +296,8 @@ _LISTS = (list, tuple, set, frozenset)
 def prompt_example(kind: Any) -> str:
     """Return an example of a type's values as JSON, for a model that must write a value.
 
-    A field's example is the first of these that exists: the ``example`` in its `PromptField`, the first of pydantic's
-    ``examples``, the default, the value in ``kind``, or a value derived from the type.
+    The example for a field is the first of these that exists: the ``example`` in its `PromptField`, the first of
+    pydantic's ``examples``, the default, the value in ``kind``, or a value derived from the type.
 
     Args:
         kind: A type, or a value that completes the example.
@@ -322,7 +322,7 @@ def prompt_example(kind: Any) -> str:
 
 
 def examples_section(*kinds: Any) -> str:
-    """Return a prompt section with an example for each type; see `prompt_example`.
+    """Return a section for a prompt with an example of each type; see `prompt_example`.
 
     Examples:
         >>> class Ticket(PromptModel):

@@ -184,7 +184,7 @@ def prompt_text(value: Any, target: object = None) -> str:
 
     Args:
         value: The value.
-        target: Whom the text is for: a target's name, or an object whose type is in ``__prompt_for__``.
+        target: The intended reader: a target's name, or an object whose type is in ``__prompt_for__``.
 
     Raises:
         PromptError: If the target is unknown, a template is wrong, or the value contains itself.
@@ -432,13 +432,13 @@ def _indented(text: str) -> str:
 
 
 def prompt_parts(value: Any, target: object = None) -> tuple[Attachment | Text, ...]:
-    """Return a value as message parts: its images and documents, in field order, then its text.
+    """Return a value as message parts: its images and documents in field order, then its text.
 
     Use them in a message with ``Message.of("user", *prompt_parts(value))``.
 
     Args:
         value: The value.
-        target: Whom the text is for; see `prompt_text`.
+        target: The intended reader; see `prompt_text`.
 
     Raises:
         PromptError: If the value cannot be printed; see `prompt_text`.
