@@ -286,7 +286,7 @@ class SyncDriver(Driver):
     A lone plain function runs in the driver's own thread if nothing can end the wait.
 
     Args:
-        is_shared: True if code other than the caller may cancel the process.
+        is_shared: Whether code other than the caller may cancel the process.
         may_rest: A function that is called if the function in which this driver runs is left behind.  It returns True
             to leave the process at rest, to be continued later, instead of cancelling it.
     """
@@ -428,18 +428,18 @@ def run(
     is_shared: bool = True,
     may_rest: Callable[[], bool] | None = None,
 ) -> P:
-    """Drive a process until it ends or waits for an answer that this driver cannot give.
+    """Drive a process until it ends or is waiting for an answer that this driver cannot give.
 
     Args:
         process: The process, such as an agent call.
         environment: The resources for its effects.
         sink: A function that receives every event.  With a sink, the model's reply is streamed.
         recorder: The recorder, which writes the journal and releases the run at the end.
-        is_shared: True if code other than the caller may cancel the process.
+        is_shared: Whether code other than the caller may cancel the process.
         may_rest: See `SyncDriver`.
 
     Raises:
-        UsageError: If the process is being driven already.
+        UsageError: If the process is already being driven.
 
     Examples:
         >>> asked = AgentCall.seed(Dialog().put("Hello"), Prompt("{{ task }}"))
@@ -498,7 +498,7 @@ def drive(process: Process, environment: Environment, *, recorder: Recorder | No
 
 
 async def adrive(process: Process, environment: Environment, *, recorder: Recorder | None = None) -> AsyncEvents:
-    """The async version of `drive`.  Coroutine functions run in tasks, plain functions in threads.
+    """The async version of `drive`.  Coroutine functions run in tasks, and plain functions in threads.
 
     Examples:
         >>> import asyncio

@@ -259,7 +259,7 @@ class SystemClock:
     now = staticmethod(time.time)
 
     def sleep(self, delay_s: float) -> None:
-        """Wait in this thread, until the delay is over or the thread is left behind."""
+        """Wait in this thread until the delay is over or the thread is abandoned."""
         if (abort := abort_in_force()) is None:
             time.sleep(delay_s)
             return
@@ -285,13 +285,14 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
     Args:
         client: The client that sends requests to the model.
         clock: The source of time, which also waits.
-        approve: A plain or coroutine function that is called with each function call that waits for approval and, if it
-            takes one, a `Context`.  Without an approver, or if it returns None, the call is suspended.  Calls with
-            ``has_approver=True``, such as those of an `Agent` with an approver, ask about every function.  Other calls
-            ask only about functions that require approval.
-        backoff: The delay before a retry if the provider specifies none: a `tenacity` wait.  By default, it is
+        approve: A plain or coroutine function that is called with each function call that is waiting for approval and,
+            if it takes one, a `Context`.  If there is no approver or it returns None, the call is suspended.  Calls
+            with ``has_approver=True``, such as those of an `Agent` with an approver, ask about every function.  Other
+            calls ask only about functions that require approval.
+        backoff: The delay before a retry, as a `tenacity` wait, if the provider specifies none.  By default, it is
             ``wait_exponential(max=60)``, multiplied by a number from ``random``.
-        threads: How many plain functions run at once, each in a thread; if 0, they run one after another.
+        threads: The number of plain functions that may run at once, each in a thread; with 0, they run one after
+            another.
         new_id: A function that returns the id for a new call.
         random: A function that returns a number from 0 to 1, for the jitter in waits.
         prices: The prices of tokens: a `Price`, or a mapping to prices from model names (as in replies) or client

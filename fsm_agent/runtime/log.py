@@ -142,9 +142,9 @@ _LOG = logging.getLogger("fsm_agent.hooks")
 class LoggingHook:
     """A hook that logs events with `logging`: one line per event, with the details as ``record.fsm_agent``.
 
-    The logger ``fsm_agent`` gets the steps of all calls, whereas this hook logs one agent, with your own logger and
-    levels.  Each line begins with the call's id; the details also name its run, agent and path.  Likely keys are
-    masked, and no line contains the dialog, arguments or results.  Errors in the hook are logged, not raised.
+    The logger ``fsm_agent`` gets the steps of all calls; this hook logs one agent, with your own logger and levels.
+    Each line begins with the call's id; the details also name its run, agent and path.  Anything that looks like a key
+    is masked, and no line contains the dialog, arguments or results.  Errors in the hook are logged, not raised.
 
     Args:
         logger: The logger, or its name.

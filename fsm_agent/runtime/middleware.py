@@ -25,7 +25,7 @@ _NOTHING = object()
 
 
 class Throttle:
-    """Middleware that starts at most ``calls`` calls in any ``per_s`` seconds.  Other calls wait for their turn.
+    """Middleware that starts at most ``calls`` calls in any ``per_s`` seconds.  Other calls wait their turn.
 
     Args:
         calls: The maximum number of calls that start in any period of ``per_s`` seconds.
@@ -75,7 +75,7 @@ class Throttle:
 
 
 class Cache:
-    """Middleware that caches results: an equal call made within ``ttl_s`` seconds gets the cached result.
+    """Middleware that caches results: an identical call within ``ttl_s`` seconds gets the cached result.
 
     Exceptions are not cached.
 

@@ -75,15 +75,15 @@ class _Kept:
 class ResultCache:
     """Keeps long results for a while, and lets the model read parts of them.  It is thread-safe.
 
-    Pass `cacher` to a `ResultPipeline`, and `function` to the prompt.  A model with the function can read everything in
-    the cache, so use one cache per conversation, or share one only between conversations that may see each other's
-    results.
+    Pass `cacher` to a `ResultPipeline`, and `function` to the prompt.  A model that has the function can read
+    everything in the cache, so use one cache per conversation, or share one only between conversations that may see
+    each other's results.
 
     Args:
         ttl_s: How long a result is kept, in seconds.
         max_bytes: The maximum number of bytes to keep; the oldest result is dropped first.
         preview_lines: The number of lines that the summary shows.
-        max_chars: The maximum length of the function's answers, in characters.
+        max_chars: The maximum length of what the function returns, in characters.
         now: A function that returns the time in seconds since some fixed moment.
 
     Examples:
@@ -253,7 +253,7 @@ class ResultCache:
 
 
 class ProcessedResult(NamedTuple):
-    """A result that a step of a `ResultPipeline` has changed, with the step's own token counts.
+    """A result changed by a step of a `ResultPipeline`, with the step's own token counts.
 
     Attributes:
         text: The text that the model sees.
@@ -284,10 +284,10 @@ class PipelineResult(NamedTuple):
 
 
 class ResultPipeline(Value, frozen=True, kw_only=True):
-    """Three optional steps that change function results, in this order.  Error results skip them.
+    """Three optional steps that change function results, in this order.  They are not applied to errors.
 
-    A step is a plain function or a coroutine function.  It returns the text for the model, a `ProcessedResult` if it
-    counts tokens itself, or None to leave the result unchanged.
+    A step is a plain or coroutine function.  It returns the text for the model, a `ProcessedResult` if it counts tokens
+    itself, or None to leave the result unchanged.
 
     Attributes:
         processor: The step for every result.
@@ -372,7 +372,7 @@ def last_user_text(messages: Sequence[Message]) -> str:
 
 
 def truncate(max_chars: int) -> Callable[[str, str], str | None]:
-    """Return a processor that shortens results to ``max_chars`` characters, as `truncated` does.
+    """Return a processor that shortens results to ``max_chars`` characters, like `truncated`.
 
     Examples:
         >>> shorter = truncate(50)("read", "a very long text " * 100)

@@ -24,13 +24,13 @@ FAILED = 2  # status
 
 
 def spans_of(record: CallRecord, events: Iterable[Event] = ()) -> list[dict[str, Any]]:
-    """Return the spans for a call as dicts, in the OpenTelemetry protocol's JSON form.
+    """Return the spans for a call as dictionaries, in the JSON form of the OpenTelemetry protocol.
 
     The first span represents the call.  It contains a span for each model request, function call, approval and retry
     delay, and for each agent that took over the dialog.  Names and attributes follow OpenTelemetry's conventions for
-    generative AI where possible.  Spans contain no texts or arguments.  Their ids are derived from the call's id, so
-    the same call always has the same spans.  A collector accepts this document: ``{"resourceSpans": [{"scopeSpans":
-    [{"spans": spans}]}]}``.
+    generative AI where possible.  Spans contain no text or arguments.  Their ids are derived from the call's id, so the
+    same call always has the same spans.  A collector accepts them in this document:
+    ``{"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}``.
 
     Args:
         record: The record of the call: ``result.record``.
@@ -183,7 +183,7 @@ def instrument(
     meter_provider: MeterProvider | None = None,
     content: bool = False,
 ) -> Instrumentation:
-    """Record spans and metrics for all agents and flows in this OS process, from now on.
+    """Record spans and metrics for all agents and flows in this OS process from now on.
 
         Call ``instrument()`` at the start of a program, after setting its tracer provider.  In a test, use
     ``with instrument(tracer_provider=provider): …``.  Recording does not affect runs or results.  Exceptions from
@@ -198,10 +198,10 @@ def instrument(
         tracer_provider: The provider that makes the spans; by default, the program's provider.
         meter_provider: The provider that makes the metrics; by default, the program's provider.
         content: True to record messages, arguments and results, up to 10,000 characters each.  API keys in known
-            formats are masked there, but other secrets are not.
+            formats are masked in them, but other secrets are not.
 
     Raises:
-        UsageError: If spans are recorded already, or an argument is invalid.
+        UsageError: If spans are already being recorded, or an argument is invalid.
         ConfigError: If the extra ``otel`` is not installed.
 
     Examples:
@@ -226,7 +226,7 @@ def instrument(
 
 
 class Instrumentation:
-    """A recording of spans and metrics, which ends when `stop` is called or the ``with`` block ends.
+    """A recording of spans and metrics that ends when `stop` is called or the ``with`` block ends.
 
     Attributes:
         content: True if messages, arguments and results are recorded.
@@ -243,7 +243,7 @@ class Instrumentation:
         self.content = content
 
     def stop(self) -> None:
-        """Stop recording new drives.  Drives that have already begun are recorded to their end."""
+        """Stop recording new drives.  Drives that have already begun are recorded until they end."""
         probes.uninstall(self._probe)
 
     def __enter__(self) -> Self:

@@ -61,19 +61,19 @@ _NOT_IN_KEYS = {
 
 @dataclass(frozen=True)
 class Explored:
-    """What `explore` found.
+    """The results of `explore`.
 
     Attributes:
         configurations: The number of distinct pairs of a state and data, including those in subflows.
-        rows: How often each row was taken, by the row's name.  The name of a row in a subflow begins with the subflow's
-            name.
+        rows: How often each row was taken, by the row's name.  The name of a row in a subflow begins with the name of
+            the subflow.
         missed: The rows that were never taken, including rows in subflows but not default rows.
         ends: How many configurations reached each end.
         longest: The number of steps on the longest path.
         is_whole: Whether everything was tried, without reaching a limit on configurations or combinations.
-        loops: Examples of loops, in words.  A loop is a path on which only agents and functions answer or fail, and
-            which leads back to the same state and data, so that only the limit on steps is certain to end it.  Paths on
-            which a person answers or time passes do not count.
+        loops: Examples of loops, in words.  A loop is a path that leads back to the same state and data, on which only
+            agents and functions answer or fail, so that only the limit on steps is certain to end it.  Paths on which a
+            person answers or time passes do not count.
 
     Examples:
         >>> from fsm_agent.flows import Flow, end, wait
@@ -106,17 +106,17 @@ def explore(
     """Follow every path through a flow, the shortest first, without calling any model or function.
 
     Subflows are explored as well.  For states with members, `explore` tries combinations of the members' results: first
-    enough to include each result once, then up to 1,000 others each time the state is entered.  `gather` and `each` get
-    their results in the order in which the members are listed.  If not all members are needed, each member finishes
-    first in one of the combinations.
+    enough to include each result once, then up to 1,000 others each time the state is entered.  `gather` and `each`
+    receive their results in the order in which the members are listed.  If not all members are needed, each member
+    finishes first in one of the combinations.
 
     All guards, actions, tasks and questions are called twice, to check that they are pure.
 
     Args:
         flow: The flow.
         data: The initial data.
-        answers: The possible answers of each state, including states inside others, with at least one of each type.
-            Each state may also time out or fail.  If a guard looks at failures, an agent call fails once for each
+        answers: The possible answers for each state, including states inside others, with at least one of each type.
+            Each state may also time out or fail.  If a guard examines failures, an agent call fails once for each
             `Reason`.  If a state with members or a subflow has answers, nothing inside it is explored.  Use
             ``example_result(output)`` for the whole result of an agent call.
         holds: A function that returns whether a state and data are valid.  It is called for every configuration of the
@@ -124,8 +124,8 @@ def explore(
         limit: The maximum number of configurations.
 
     Raises:
-        AssertionError: If ``holds`` returns False, if a guard, an action or a task raises or is not pure, or if the
-            data do not survive conversion to JSON and back.  The message shows the path that led there.
+        AssertionError: If ``holds`` returns False, if a guard, an action or a task raises an exception or is not pure,
+            or if the data do not survive conversion to JSON and back.  The message shows the path that led there.
         UsageError: If a state that returns a value has no answers, or an argument has the wrong type.
 
     Examples:

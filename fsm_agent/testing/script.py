@@ -68,7 +68,7 @@ class FakeClock:
         start_s: The initial Unix time.
 
     Attributes:
-        sleeps: Every delay slept so far, in seconds.
+        sleeps: All delays so far, in seconds.
 
     Examples:
         >>> clock = FakeClock(start_s=0.0)
@@ -147,7 +147,7 @@ class _OwnClock(FakeClock):
 class Delayed:
     """A reply that arrives after a delay on the script's clock.
 
-    If the reply comes after the request's timeout or the call's deadline, the request fails with `TimedOut`.  The
+    If the reply arrives after the request's timeout or the call's deadline, the request fails with `TimedOut`.  The
     timeout of a flow's state does not apply.
 
     Args:
@@ -187,7 +187,7 @@ def token_reply(*distributions: Mapping[str, float]) -> Reply:
     """Return a reply with log probabilities.
 
     Args:
-        distributions: The probabilities of some tokens, for each position in the answer.  The answer consists of the
+        distributions: The probabilities of some tokens at each position in the answer.  The answer consists of the
             likeliest tokens.
 
     Examples:
@@ -247,18 +247,18 @@ Examples:
 class Script(SyncVerbs):
     """A model with scripted replies.
 
-    A script records every request, and raises `ScriptError` if there is no reply for one.  As a context manager, it
-    also checks that no replies are left over at the end.
+    A script records every request, and raises `ScriptError` if it has no reply for one.  As a context manager, it also
+    checks that no replies are left over at the end.
 
     Args:
         entries: One for each request: text; a pydantic model, which is the output; a `function_call`; a list of several
             parts; a whole `Reply`, with usage or finish reason; an exception to raise (a `ProviderError` fails the
             request, and any other reaches the caller unchanged); `Delayed` or `Pieces`; or a function that takes the
             request and returns one of these.  The function runs in the event loop and must not block.
-        by: A mapping to pass instead of ``entries`` if calls run concurrently.  It maps a text in the task to the entry
-            for one request, or to a `Script` with the entries for several requests.  For example, ``Script(by={"Paris":
-            "sunny", "Rome": "foggy"})`` replies "sunny" if "Paris" is in the newest user message that has one of the
-            texts.
+        by: A mapping to pass instead of ``entries`` if calls run concurrently.  It maps text from the task to the entry
+            for one request, or to a `Script` with the entries for several.  For example,
+            ``Script(by={"Paris": "sunny", "Rome": "foggy"})`` replies "sunny" if "Paris" is in the newest user message
+            that contains one of the texts.
         name: The client's name in traces.
         clock: The environment's clock.  The default is a new `FakeClock` or, with a store that outlives the process,
             the system's clock, because such a store refuses a `FakeClock`.
@@ -304,7 +304,7 @@ class Script(SyncVerbs):
 
     @classmethod
     def of(cls, journal: Journal | Iterable[str], *, name: str = "script", clock: FakeClock | None = None) -> Script:
-        """Return a script that repeats the model's replies from a run, including failures and summaries.
+        """Return a script that repeats the model's replies in a run, including failures and summaries.
 
         The replies of concurrent calls are in the order in which they arrived.
 
@@ -330,7 +330,7 @@ class Script(SyncVerbs):
 
     @property
     def environment_defaults(self) -> dict[str, Any]:
-        """The arguments to an `Environment` with this client, which set its clock and rule out randomness."""
+        """The arguments for an `Environment` with this client, which set its clock and rule out randomness."""
         return {
             "clock": self.clock,
             "backoff": wait_exponential(multiplier=1, max=60),
@@ -455,7 +455,7 @@ def _deltas(reply: Reply, pieces: Sequence[str] | None) -> Iterator[Delta]:
 
 
 def model_requests(*, allowed: bool) -> AbstractContextManager[None]:
-    """Allow or refuse requests to real models over HTTP inside the block.  A refused request raises `UsageError`.
+    """Allow or refuse HTTP requests to real models inside the block.  A refused request raises `UsageError`.
 
     Examples:
         >>> with model_requests(allowed=False):
@@ -468,7 +468,7 @@ def model_requests(*, allowed: bool) -> AbstractContextManager[None]:
 
 
 def no_model_requests() -> AbstractContextManager[None]:
-    """Refuse every request to a real model over HTTP inside the block, by raising `UsageError`.
+    """Refuse every HTTP request to a real model inside the block by raising `UsageError`.
 
     Examples:
         >>> with no_model_requests():
@@ -483,7 +483,7 @@ _WHAT = "the output of example_result"
 
 
 def as_json(value: Any) -> Any:
-    """Return one of this package's values as the JSON data that a store keeps.
+    """Return one of this package's values as the JSON data that a store would keep.
 
     Examples:
         >>> as_json(Message.of("user", "Hi"))["role"]
@@ -524,7 +524,7 @@ def registries() -> Iterator[None]:
 
 
 def example_result(output: New, *types: Any, dialog: Dialog | None = None) -> CallResult[New]:
-    """Return the whole result of a call that was answered with ``output``, without asking a model.
+    """Return the whole result of a call that was answered with ``output``, without calling a model.
 
     Args:
         output: The parsed answer.
@@ -533,7 +533,7 @@ def example_result(output: New, *types: Any, dialog: Dialog | None = None) -> Ca
         dialog: The conversation before the answer.  The default is one question.
 
     Raises:
-        UsageError: If the output has none of the types, or cannot be parsed from a model's answer.
+        UsageError: If the output is not of any of the types, or cannot be parsed from a model's answer.
 
     Examples:
         >>> example_result(7).output
