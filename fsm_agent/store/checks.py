@@ -346,7 +346,7 @@ def check_answers(answers: Mapping[str, Outcome], run: Run, typed: Collection[st
     Args:
         answers: Outcomes by the keys of questions.
         run: The run.
-        typed: Keys of answers that the types of their flow states have encoded, and that are not checked against
+        typed: The keys of answers that were encoded by the types of their flow states and are not checked against
             schemas.
 
     Raises:

@@ -111,7 +111,7 @@ class Claims:
 
         Raises:
             RunExists: If another run has this name.
-            RunBusy: If another holder drives the run.
+            RunBusy: If another holder is driving the run.
             UsageError: If the process is for reading only (`Runs.at`), or uses a test's clock with a store that
                 outlives this OS process.
         """

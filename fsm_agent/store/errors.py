@@ -21,7 +21,7 @@ from fsm_agent.errors import FsmAgentError
 class StoreError(FsmAgentError):
     """A store could not perform an operation.
 
-    Nothing was changed, unless the message says that the failure may have happened after the write.
+    Nothing was changed unless the message says that the failure may have happened after the write.
 
     Examples:
         >>> try:
@@ -59,7 +59,7 @@ class RunExists(StoreError):
 
 
 class RunBusy(StoreError):
-    """Another holder drives the run.
+    """Another holder is driving the run.
 
     Args:
         run: The name of the run.
@@ -106,7 +106,7 @@ class LeaseLost(StoreError):
 
 
 class NotAsked(StoreError):
-    """The run does not have this open question.
+    """The run has no such open question.
 
     Examples:
         >>> agent = Agent(Script("Hi."), name="host", store=MemoryStore())
@@ -120,7 +120,7 @@ class NotAsked(StoreError):
 
 
 class AlreadyAnswered(StoreError):
-    """The question was answered before.
+    """The question has already been answered.
 
     Args:
         run: The name of the run.
@@ -173,7 +173,7 @@ class Conflict(StoreError):
     Args:
         conversation: The name of the conversation.
         run: The name of its newest run.
-        what: Why no turn can begin yet, and what to do, or an empty string if the conversation has moved on.
+        what: Why no turn can begin yet and what to do about it, or an empty string if the conversation has moved on.
 
     Examples:
         >>> Conflict("customer-17", "run-2").run

@@ -48,14 +48,14 @@ class Runs:
     """The runs of agents and flows in a store.
 
     Args:
-        store: A `Store`, the path of an SQLite file, or a ``postgresql://`` URL.
+        store: A `Store`, the path to a SQLite file, or a ``postgresql://`` URL.
         signing_key: A key of 32 bytes or more that signs journals and snapshots, so that they cannot be forged without
             it.
         redact: A pure function that is applied to each outcome before it is used, and returns an outcome of the same
             kind.  What it removes reaches neither the store nor the model.
         lease_s: How long a lease lasts, in seconds.  A holder renews it while it is alive.
-        patience_s: How long a driver keeps a run that waits, in seconds, for example before it repeats a request.  If
-            the wait is going to be longer, the driver releases the run.  None means no limit.
+        patience_s: How long a driver keeps a run that is waiting, in seconds, for example before it repeats a request.
+            If the wait will be longer, the driver releases the run.  None means no limit.
         read_only: Whether to open the store for reading only.  The store must already exist, and each write raises
             `ReadOnly`.
 
@@ -90,7 +90,7 @@ class Runs:
         Raises:
             RunUnknown: If the run does not exist.
             JournalError: If the journal is damaged, forged, or from another run.
-            ReplayError: If the code has changed, and no longer takes the steps in the journal.
+            ReplayError: If the code has changed and no longer takes the steps in the journal.
         """
         return replay_run(self.journals, self.store.load(run, after=None), factory)
 
@@ -100,7 +100,7 @@ class Runs:
         Raises:
             RunUnknown: If the run does not exist.
             JournalError: If the journal is damaged, forged, or from another run.
-            ReplayError: If the code has changed, and no longer takes the steps in the journal.
+            ReplayError: If the code has changed and no longer takes the steps in the journal.
         """
         loaded = self.store.load(run, after=0)
         return replay_run(self.journals, loaded.changed(snapshot=None), factory)
@@ -113,15 +113,15 @@ class Runs:
         Args:
             run: The name of the run.
             step: The number of the entry, 0 for the run before its first entry, or None for the run as it is stored.
-                If steps have names, the name of the step to which the entry led also works.  A store in memory may lag
-                behind until the run is released.
+                If steps have names, this may also be the name of the step to which the entry led.  A store in memory
+                may lag behind until the run is released.
             factory: How the process is made.
 
         Raises:
             RunUnknown: If the run does not exist.
             UsageError: If the run has no such entry.
             JournalError: If the journal is damaged, forged, or from another run.
-            ReplayError: If the code has changed, and no longer takes the steps in the journal up to this entry.
+            ReplayError: If the code has changed and no longer takes the steps in the journal up to this entry.
         """
         return past_of(self.journals, run, step, factory)
 
@@ -137,25 +137,25 @@ class Runs:
     ) -> str:
         """Make a run that continues from an entry of another run, and return its name.
 
-        With a factory, the fork waits for whatever the run waited for after that entry, such as an answer or a time.
-        Without a factory, the entries are copied unchanged, and the fork is due only once it is resumed.  Making the
-        same fork again changes nothing.
+        With a factory, the fork waits for whatever the run was waiting for after that entry, such as an answer or a
+        time.  Without a factory, the entries are copied unchanged, and the fork is due only once it is resumed.  Making
+        the same fork again has no effect.
 
         Args:
             run: The name of the run.
             step: The number of the last common entry, or None for the last entry of the run.
             name: The name of the fork, or None for a new name.
             factory: How the process is made, or None to fork without the code of the agent.
-            by: The person who forks the run; shown to people.
+            by: The name of the person who forks the run, to show to people.
             edit: An outcome to add after the common entries, as JSON without a time, or an empty string for none.  An
-                outcome needs a factory.
+                outcome requires a factory.
 
         Raises:
             RunUnknown: If the run does not exist.
             RunExists: If another run has the name of the fork.
             UsageError: If the run has no such entry, or is in the middle of a function that must not run twice.
             JournalError: If the journal is damaged.
-            ReplayError: If the code has changed, and no longer takes the steps in the journal up to this entry.
+            ReplayError: If the code has changed and no longer takes the steps in the journal up to this entry.
         """
         checks.check_by(by)
         if name is not None:
@@ -177,25 +177,25 @@ class Runs:
     ) -> None:
         """Post answers to open questions, by key.
 
-        The key ``""`` is for outcomes that answer no question, such as `Cancelled`.  A key like ``inbox:review``
-        belongs to a state of a flow that accepts answers before it asks.  Such an answer is checked only by the driver,
-        since there is no question yet.  Other answers must fit their questions' schemas.
+        The key ``""`` is for outcomes that are not answers, such as `Cancelled`.  A key like ``inbox:review`` belongs
+        to a flow's state that accepts answers before it asks.  Such an answer is checked only by the driver, since
+        there is no question yet.  Other answers must fit their questions' schemas.
 
         Args:
             run: The name of the run.
             answers: Outcomes by the keys of the questions.
-            by: The person who answers; shown to people.
+            by: The name of the person who answers, to show to people.
             at_s: The Unix time for answers that have no time, or None for now.
-            typed: Keys of answers that the types of their flow states have encoded, and that are not checked against
+            typed: The keys of answers that were encoded by the types of their flow states and are not checked against
                 schemas.
             signal_id: An id for a single answer, such as a payment's id, or an empty string.  Posting the answer again
-                under this id changes nothing, even after the run has ended.
+                under this id has no effect, even after the run has ended.
             content: The text to compare when an answer is repeated; by default, its key and its outcome.
 
         Raises:
             RunUnknown: If the run does not exist.
             NotAsked: If the run has no such open question, or has ended.
-            AlreadyAnswered: If the question was answered before.
+            AlreadyAnswered: If the question has already been answered.
             SignalExists: If another answer was posted under ``signal_id``.
             UsageError: If ``answers`` is not a mapping, or if a value is not an outcome that its question accepts or
                 does not fit the question's schema.  Nothing is posted.
@@ -245,14 +245,15 @@ class Runs:
         return checks.is_repeated_signal(run, signal_id, self.store.signalled(run, signal_id), _digest(content))
 
     def cancel(self, run: str, reason: str = "", *, by: str = "") -> None:
-        """Post a cancellation, which makes the run's current or next driver end the run.
+        """Post a cancellation, upon which the run's current or next driver ends the run.
 
-        A run without a driver ends when a worker, ``runs.resume`` or its conversation's next turn drives it.
+        A run without a driver ends when it is driven by a worker, by ``runs.resume`` or by its conversation's next
+        turn.
 
         Raises:
             RunUnknown: If the run does not exist.
             NotAsked: If the run has ended.
-            AlreadyAnswered: If the run is stuck and the question about it was answered before.
+            AlreadyAnswered: If the run is stuck and the question about it has already been answered.
         """
         asked = [question.key for question in self.store.get(run).waits]
         self.answer(run, {STUCK if STUCK in asked else "": Cancelled(reason=reason)}, by=by)
@@ -269,13 +270,13 @@ class Runs:
         The run's usage, costs and limits still include the tokens of undone entries, such as a reply that could not be
         parsed, since they were paid for.
 
-        Deadlines and the times of states start again, and no state fails because its ``until`` has passed.
-        Cancellations that the failed run has not read are dropped.  The journal keeps the undone entries and says who
-        retried the run.  The run is due at once.  The agent's code is not needed.
+        Deadlines and the times of states are reset, and no state fails because its ``until`` has passed.  Cancellations
+        that the failed run had not read are dropped.  The journal keeps the undone entries and records who retried the
+        run.  The run is due at once.  The agent's code is not needed.
 
         Args:
             run: The name of the run.
-            by: The person who retries the run; shown to people.
+            by: The name of the person who retries the run, to show to people.
             at_s: The Unix time of the retry, or None for now.
 
         Raises:
@@ -306,14 +307,14 @@ class Runs:
         return step
 
     def requeue(self, run: str, *, by: str = "") -> bool:
-        """Make a released or stuck run due now.  Return False if it was due already.
+        """Make a released or stuck run due now.  Return False if it was already due.
 
-        A stuck run is tried again.  If the run waits for a person or a time, the next driver only looks at it and then
-        releases it.
+        A stuck run is tried again.  If the run is waiting for a person or a time, the next driver only looks at it and
+        releases it again.
 
         Raises:
             RunUnknown: If the run does not exist.
-            RunBusy: If another holder drives the run.
+            RunBusy: If another holder is driving the run.
             UsageError: If the run has ended.
         """
         checks.check_by(by)
@@ -344,8 +345,8 @@ class Runs:
 
         Raises:
             RunUnknown: If the run does not exist.
-            NotAsked: If the run asks nothing, or has ended.
-            OutcomeError: If the run asks several questions.
+            NotAsked: If the run has no open question, or has ended.
+            OutcomeError: If the run is asking several questions.
         """
         row = self.store.get(run)
         if row.is_ended:
@@ -361,10 +362,10 @@ class Runs:
     # Maintenance
 
     def health(self) -> RunsHealth:
-        """Count the runs that are due, held or stuck, or that wait for an answer.
+        """Count the runs that are due, held, stuck, or waiting for an answer.
 
-        The result also says how long the oldest due run has waited.  If a run has been due for a long time, there is
-        probably no running worker that knows its agent.
+        The result also says how long the oldest due run has been waiting.  If a run has been due for a long time,
+        probably no running worker knows its agent.
 
         Raises:
             StoreError: If the store failed.
@@ -386,7 +387,7 @@ class Runs:
         Args:
             max_age_s: Delete runs that ended more than this many seconds ago.
             keep: Delete all but this many of the newest ended runs.
-            now_s: The Unix time from which ages are counted, or None for now.
+            now_s: The Unix time from which ages are counted back, or None for now.
             is_dry: Whether to return the runs without deleting them.
 
         Raises:
@@ -420,13 +421,13 @@ class Runs:
         return name if name and run.id in needed(name) else ""
 
     def export(self, run: str, redact: Callable[[Outcome], Outcome] | None = None) -> Iterator[str]:
-        """Yield a run's stored journal as lines of JSON, first its header and then its entries.
+        """Yield a run's stored journal as lines of JSON: first its header, then its entries.
 
         Args:
             run: The name of the run.
             redact: A pure function that is applied to each outcome, and to the first messages of the run as an
-                `Injected`.  The function returns an outcome of the same kind.  A redacted export has neither digests
-                nor the caller's ``extra`` and arguments, and its first line marks it as redacted.
+                `Injected`.  The function returns an outcome of the same kind.  A redacted export omits the digests and
+                the caller's ``extra`` and arguments, and its first line marks it as redacted.
 
         Raises:
             RunUnknown: If the run does not exist.

@@ -46,7 +46,7 @@ MAX_TIME_S = 253_402_300_799.0  # Unix time of the last second of the year 9999,
 
 
 class Lease(Value, frozen=True):
-    """The right to append to a run, until another claim supersedes it.
+    """The right to append to a run until another claim supersedes it.
 
     Examples:
         >>> store = MemoryStore()
@@ -113,7 +113,7 @@ class Head(Value, frozen=True):
 
 
 class Signal(Value, frozen=True):
-    """A message to a run, which its holder reads.
+    """A message to a run, to be read by its holder.
 
     Examples:
         >>> store = MemoryStore()
@@ -228,10 +228,10 @@ class RunsHealth(Value, frozen=True, kw_only=True):
 
     Attributes:
         due: Number of runs that are due and have no holder.
-        oldest_due_s: How long the oldest due run has waited, in seconds, or 0.0 if no run is due.
+        oldest_due_s: How long the oldest due run has been waiting, in seconds, or 0.0 if no run is due.
         held: Number of runs with a holder.
         asked: Number of runs with open questions, which `Store.list` finds with ``asked=True``.
-        stuck: Number of those ``asked`` runs that their workers' code could not drive.
+        stuck: Number of the ``asked`` runs that their workers' code could not drive.
 
     Examples:
         >>> MemoryStore().health().due
@@ -268,8 +268,8 @@ class Store(Protocol):
     """A place where runs are kept.
 
     Attributes:
-        is_volatile: Whether runs are lost when the OS process ends.  A volatile store's methods never wait for a disk
-            or a server.
+        is_volatile: Whether runs are lost when the OS process ends.  The methods of a volatile store never wait for a
+            disk or a server.
 
     Examples:
         >>> store: Store = MemoryStore()
@@ -292,7 +292,7 @@ class Store(Protocol):
         lines: Sequence[str] = (),
         start: Start | None = None,
     ) -> Lease | bool:
-        """Create a run and, if there is a holder, claim it in the same commit, before a worker can.
+        """Create a run and, if there is a holder, claim it in the same commit, before any worker can.
 
         The run is on disk when this method returns.  A lease without entries may reach the disk later, with the first
         entry.
@@ -311,8 +311,8 @@ class Store(Protocol):
                 with priority 0.
 
         Returns:
-            The lease, or True if there is no holder, or False if the run already exists with the same header, in which
-            case nothing has changed.
+            The lease, or True if there is no holder.  False means that the run already exists with the same header;
+            nothing is changed.
 
         Raises:
             RunExists: If the run exists with another header.
@@ -338,7 +338,7 @@ class Store(Protocol):
             holder: The name of the holder.
             for_s: How long the lease lasts, in seconds; a finite number.
             run: The name of the run, or None to claim the due run without a holder that has the highest priority and,
-                among equals, has been due longest.
+                among equals, has been due the longest.
             agents: With ``run=None``, the agents whose runs may be claimed; empty for all agents.
             now_s: The Unix time at which runs must be due, or None for now.
             fingerprints: With ``run=None``, only runs begun by code with one of these fingerprints (as given in their
@@ -361,7 +361,7 @@ class Store(Protocol):
         """
 
     def pending_signals(self, names: Sequence[str]) -> Collection[str]:
-        """Return which of these runs have pending signals."""
+        """Return the runs, among those given, that have pending signals."""
 
     def append(
         self,
@@ -380,17 +380,17 @@ class Store(Protocol):
         whether it is answered or not.  Once an answer is used up, in this append or before, its question can be asked
         again.
 
-        A run with pending signals is due regardless of the suspension, unless it has ended or waits for other signals.
-        A run that has ended is never due.  Entries reset `Lease.tries`, and so does a suspension, unless it is due at
-        once or ``is_in_vain``.
+        A run with pending signals is due regardless of the suspension, unless it has ended or is waiting for other
+        signals.  A run that has ended is never due.  Entries reset `Lease.tries`, and so does a suspension, unless it
+        is due at once or ``is_in_vain``.
 
-        Repeating an append changes nothing if there was no other claim in between.  The repetition must have the same
-        lease, ``n`` and lines, and it must have a suspension if the first append had one.
+        Repeating an append has no effect if there was no other claim in between.  The repetition must have the same
+        lease, ``n`` and lines, and a suspension if the first append had one.
 
         Args:
             lease: The lease.
             n: The number of the last stored entry.
-            lines: The new entries; may be empty.
+            lines: The new entries, if any.
             suspension: The state in which the run is released, or None if the holder keeps the run.
             took: The ids of the signals that are used up and removed.
             snapshot: The compressed record after these entries, which replaces the earlier snapshot.
@@ -444,22 +444,22 @@ class Store(Protocol):
 
         Args:
             run: The name of the run.
-            key: The key of the open question that the signal answers, or an empty string if it answers no question.
+            key: The key of the open question that the signal answers, or an empty string if it is not an answer.
             body: The text of the signal.
-            by: The person who sends the signal; shown to people.
+            by: The name of the person who sends the signal, to show to people.
             signal_id: An id for the signal, or an empty string.  A run accepts only one signal with each id.  Sending
-                the same signal again changes nothing and raises none of the errors below.
+                the same signal again has no effect and raises none of the errors below.
             content: The text to compare when a signal is repeated; by default, the body.
 
         Raises:
             RunUnknown: If the run does not exist.
             NotAsked: If the run has no such open question, or has ended.
-            AlreadyAnswered: If the question was answered before.
+            AlreadyAnswered: If the question has already been answered.
             SignalExists: If the run has a signal with this id but different content.
         """
 
     def signalled(self, run: str, signal_id: str) -> str | None:
-        """Return the content of the signal with this id, even if it is used up, or None if there is no such signal.
+        """Return the content of the signal with this id, even if it has been used up, or None if there is none.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -476,8 +476,8 @@ class Store(Protocol):
         """Return a page of runs, the most recently changed first.
 
         The cost depends on the size of the page, not of the store, with three exceptions.  With `RunFilter.prefix` or
-        `RunFilter.service`, all runs that match these conditions are looked at, and with `RunFilter.due_before`, all
-        runs.  With `RunFilter.text`, a limited number of runs is looked at, so a page may be short or empty even if
+        `RunFilter.service`, all runs that match these conditions are examined, and with `RunFilter.due_before`, all
+        runs.  With `RunFilter.text`, a limited number of runs is examined, so a page may be short or empty even if
         there is a next page.  A run that changes between two pages moves to the front, so the later pages do not
         include it.
 
@@ -488,7 +488,7 @@ class Store(Protocol):
         """
 
     def stats(self) -> builtins.list[RunCount]:
-        """Count the runs by agent, state and kinds of open questions.  All runs are looked at."""
+        """Count the runs by agent, state and kinds of open questions.  All runs are examined."""
 
     def health(self) -> RunsHealth:
         """Count the runs that are in progress or need attention.
@@ -502,7 +502,7 @@ class Store(Protocol):
     def delete(self, run: str) -> None:
         """Delete a run with its journal, signals and questions.  A conversation's head stays the same.
 
-        Runs that wait for this run to end start as if it had ended.
+        Runs that are waiting for this run to end start as if it had ended.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -515,11 +515,11 @@ class Store(Protocol):
     def wait_for_rest(self, seen: int, timeout_s: float) -> int:
         """Wait up to ``timeout_s`` seconds until a run may have been released.
 
-        This may return early for no reason, and may miss changes by other processes.  A caller that waits for a run
-        must also look at it from time to time.
+        This may return early for no reason, and may miss changes made by other processes.  A caller that is waiting for
+        a run must also check it from time to time.
 
         Args:
-            seen: What the previous call returned, so that no change is missed, or -1 to return at once.
+            seen: The value that the previous call returned, so that no change is missed, or -1 to return at once.
             timeout_s: The longest time to wait, in seconds.
 
         Returns:

@@ -54,7 +54,7 @@ def engine_of(name: str, worker: Worker) -> Engine:
 
 
 class Engine(ABC):
-    """The base class of engines, which drive a worker's runs when they have jobs for them.
+    """The base class for engines, which drive a worker's runs when they have jobs for them.
 
     Args:
         worker: The worker that drives the runs.
@@ -73,7 +73,7 @@ class Engine(ABC):
         self.hears_since_s = 0.0  # monotonic; earlier jobs may have been lost
 
     def run(self, *, threads: int = 1) -> int:
-        """Drive runs until `Worker.stop` is called, and return how many times a run was driven.
+        """Drive runs until `Worker.stop` is called, and return the number of times that a run was driven.
 
         Args:
             threads: How many runs are driven at a time.
@@ -97,24 +97,24 @@ class Engine(ABC):
 
     @property
     def leave_s(self) -> float:
-        """How long a job that is in progress may take once the worker is stopped, in seconds."""
+        """How long a job in progress may take once the worker is stopped, in seconds."""
         return DAY_S if self.worker.drain_s is None else self.worker.drain_s + LEAVE_S
 
     @abstractmethod
     def serving(self, threads: int) -> AbstractContextManager[None]:
-        """Take jobs until the end of the ``with`` block, then finish the jobs that were taken."""
+        """Accept jobs until the end of the ``with`` block, then finish those that were accepted."""
 
     def pause(self, seconds: float) -> None:
-        """Wait between two searches for lost jobs, and do periodic work."""
+        """Wait between searches for lost jobs, and do periodic work."""
         time.sleep(seconds)
 
     def drive(self, run: str) -> float | None:
-        """Drive a job's run, if there is anything to do.
+        """Drive a job's run if there is anything to do.
 
-        This does not raise an exception, because the engine would forget a failed job.
+        This never raises an exception, because the engine would forget a failed job.
 
         Returns:
-            The seconds to wait before looking at the run again, or None if there is no need to.
+            The number of seconds to wait before looking at the run again, or None if there is no need to.
         """
         if self.worker.is_stopping:
             return 0.0

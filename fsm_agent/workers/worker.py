@@ -65,15 +65,15 @@ class Worker:
     """Advances the runs of some agents.
 
     Args:
-        agents: The agents, flows and orchestrators whose runs are claimed, matched by name.
+        agents: The agents, flows and orchestrators whose runs the worker claims, matched by name.
         runs: The store that holds the runs: a path, a `Store`, or `Runs` with options.
         deps: The dependencies that functions get in their `Context`: a value for all runs, or a function that makes one
             for each run, given the agent's name, the run's ``extra`` and the user who asked.
-        prompts: Prompts that were passed with tasks, which are found by their paths.
+        prompts: Prompts that were passed with tasks; they are found by their paths.
         patience_s: How long the worker keeps a run that is waiting, in seconds, for example before a request is
             repeated.  During a longer wait, the run rests in the store.
         store_patience_s: How long the store may keep failing before the worker gives up, in seconds.
-        drain_s: How long runs in progress may take, in seconds, to reach their next step once the worker is stopped.
+        drain_s: How long, in seconds, runs in progress may take to reach their next step once the worker is stopped.
             After this time, they are interrupted and released.  None means no limit.
         on_change: What happens to a run if its code has changed since it last stopped.  "report" continues with the
             current code, and logs changed prompts.  "rest" first asks a person, as for a stuck run.  "stop" makes the
@@ -169,7 +169,7 @@ class Worker:
         return len(self._driving)
 
     def held_by_agent(self) -> Mapping[str, int]:
-        """Return, for each agent, how many of its runs are being driven."""
+        """Return the number of runs that are being driven, for each agent."""
         held = dict.fromkeys(self._agents, 0)
         for recorder in [*self._driving.values()]:
             held[recorder.lease.agent] += 1
@@ -187,7 +187,7 @@ class Worker:
         )
 
     def run(self, *, threads: int = 1, once: bool = False) -> int:
-        """Advance due runs until `stop` is called, and return how many times a run was advanced.
+        """Advance due runs until `stop` is called, and return the number of times that a run was advanced.
 
         Args:
             threads: How many runs are driven at a time.
@@ -292,13 +292,13 @@ class Worker:
             run_id: The name of the run.
 
         Returns:
-            False if there was nothing to do because the run has ended or waits for an answer.
+            False if there was nothing to do because the run has ended or is waiting for an answer.
 
         Raises:
             RunUnknown: If the run does not exist.
-            RunBusy: If another holder drives the run.  That holder may be dead, so try again after the error's
+            RunBusy: If another holder is driving the run.  That holder may be dead, so try again after the error's
                 ``until_s``.
-            UsageError: If the worker does not have the agent of the run.
+            UsageError: If the worker does not have the run's agent.
             JournalError: If the code cannot drive the run and ``on_change="stop"``.
             ReplayError: If the code no longer takes the steps in the journal, and ``on_change="stop"``.
         """
@@ -333,7 +333,7 @@ class Worker:
         return self._take(self.runs.claims.claim_due([*self._agents], self._known) or self._claim_stuck())
 
     def wait_for_work(self) -> None:
-        """Wait for a while until a run may be due."""
+        """Wait a while, until a run may be due."""
         self.runs.store.wait(IDLE_S)
 
     def _claim_named(self, run_id: str) -> Lease | None:

@@ -135,8 +135,8 @@ class PostgresStore(SqlStore):
     For example, ``Agent(…, store="postgresql://agents@db.internal/work?schema=orders&sslmode=verify-full")``.  The
     password comes from ``PGPASSWORD``, a password file, or the URL.  It never appears in a message, log or repr.
 
-    Leases use the server's clock, and due times use the clock of the run's last driver.  If the session of a run's
-    holder has ended, the run is due at once.
+    Leases use the server's clock; due times use the clock of the run's last driver.  If the session of a run's holder
+    has ended, the run is due at once.
 
     Args:
         url: ``postgresql://user@host:port/database?schema=name``; see `address_of`.
@@ -206,7 +206,7 @@ class PostgresStore(SqlStore):
 
     @property
     def address(self) -> Address:
-        """The address of the store, which may hold a password."""
+        """The address of the store, which may contain a password."""
         return self._address
 
     def _open(self) -> None:
@@ -280,11 +280,11 @@ class PostgresStore(SqlStore):
     def remind(self, agents: Sequence[str], *, older_s: float, limit: int) -> int:
         """Send the engine new jobs for runs whose jobs were lost, and return their number.
 
-        These are runs without a holder that have been due for a long time, and runs whose holder has died.  Afterwards,
-        each of them counts as newly due, so that the runs in a long queue do not get new jobs again and again.
+        These are runs without a holder that have been due for a long time, and runs whose holder has died.  Each of
+        them then counts as newly due, so that runs in a long queue are not given new jobs again and again.
 
         Args:
-            agents: The agents whose runs are looked at.
+            agents: The agents whose runs are considered.
             older_s: How long a run must have been due, in seconds, unless its holder has died.
             limit: The maximum number of runs.
         """

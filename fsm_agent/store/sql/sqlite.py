@@ -80,14 +80,14 @@ class SqliteSql:
 class SqliteStore(SqlStore):
     """A store in one file; see `Store` for its methods.
 
-    Next to the file are SQLite's own files (``-wal``, ``-shm``) and a folder of locks (``.leases``).  All are readable
-    by their owner only.
+    Next to the file are SQLite's own files (``-wal``, ``-shm``) and a folder of locks (``.leases``).  All of them are
+    readable only by their owner.
 
     Args:
         path: The file, on a local disk.  ``~`` is the home folder.
         clock: A function that returns the Unix time.
-        read_only: Whether to open the file for reading only.  It must already exist and have the version of this
-            release.  Each write raises `ReadOnly`.  SQLite may still create its two files next to it.
+        read_only: Whether to open the file for reading only.  It must already exist, with the version of this release.
+            Every write raises `ReadOnly`.  SQLite may still create its two files next to it.
 
     Raises:
         StoreError: If the file is not a store, has a newer version, or cannot be opened.
@@ -230,7 +230,7 @@ class SqliteStore(SqlStore):
     # The file
 
     def backup(self, path: str | os.PathLike[str]) -> int:
-        """Copy the store to a new file, and return the size of the copy in bytes.  Others may write meanwhile.
+        """Copy the store to a new file, and return the copy's size in bytes.  Others may write in the meantime.
 
         The copy is consistent and readable only by its owner.  It also contains the leases, which expire normally or
         when the first worker opens the copy.

@@ -338,7 +338,7 @@ def _identity(lease: Lease) -> tuple[Any, ...]:
 
 
 def pending_signals(c: Sql, names: Sequence[str]) -> set[str]:
-    """Return which of these runs have pending signals."""
+    """Return the runs, among those given, that have pending signals."""
     found = set[str]()
     for some, values in _in_parts("id", names):
         found |= {run for (run,) in c(f"SELECT id FROM run WHERE id IN {some} AND pending > 0", **values)}
