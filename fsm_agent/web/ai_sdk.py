@@ -67,7 +67,7 @@ class AiSdk(ProtocolTranslator):
         """Return the message or the answers in a client's request.
 
         A ``data-answer`` part in a user's message answers a question.  Its data contains the question's ``key`` and a
-        ``value``.  For an approval, it contains ``approved`` instead, and ``arguments`` if they were edited.
+        ``value``.  For an approval, it contains ``approved`` instead of a value, and ``arguments`` if they were edited.
 
         Args:
             body: The body of the request, as JSON data.

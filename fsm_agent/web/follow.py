@@ -50,7 +50,7 @@ TAKEN_UP = 100  # abandoned runs picked up at each search
 
 
 class RunFollower:
-    """Drives the runs of an agent or a flow, and sends their events to any number of listeners.
+    """Drives the runs of an agent or a flow and sends their events to any number of listeners.
 
     Runs are driven here, each in its own task, or by workers.  A run continues even if no client is listening.  With a
     store, the next process picks up the run after a crash; without one, runs are kept in memory.  Runs that other
@@ -66,11 +66,11 @@ class RunFollower:
         deps: The ``deps`` in the `Context` that functions get: a value for all runs, or a function that makes one for
             each run, given the agent's name, the run's ``extra`` and the user.  With ``drives=False``, the worker's
             deps are used.
-        prompts: Prompts that were passed with tasks, which are found by their paths, as for `Worker`.
+        prompts: Prompts that were passed with tasks; they are found by their paths, as for `Worker`.
         options: Further options for `AgentRuns.resume`, for each run.
 
     Attributes:
-        kept_runs: The maximum number of runs in memory if there is no store.  Those that stopped longest ago are
+        kept_runs: The maximum number of runs in memory if there is no store.  Those that stopped the longest ago are
             forgotten first.
         kept_bytes: The maximum total size of these runs' journals, in bytes.
 
@@ -156,7 +156,7 @@ class RunFollower:
         return run
 
     async def answer(self, run: str, answers: Any, *, by: str = "") -> int:
-        """Answer a run's questions, continue the run, and return how many steps it had taken before.
+        """Answer a run's questions, continue the run, and return the number of steps that it had taken before.
 
         Args:
             run: The name of the run.
@@ -165,7 +165,7 @@ class RunFollower:
 
         Raises:
             RunUnknown: If no run has this name.
-            NotAsked: If the run asks no such question, or has ended.
+            NotAsked: If the run is not asking this question, or has ended.
             AlreadyAnswered: If another answer came first.
             OutcomeError: If an answer does not fit its question.
             ReplayError: If the code has changed since the run last stopped, and now takes different steps.
@@ -198,7 +198,7 @@ class RunFollower:
             The run's name, and the value of ``after`` for `follow`.
 
         Raises:
-            NotAsked: If the conversation does not exist, or asks no such question.
+            NotAsked: If the conversation does not exist, or is not asking this question.
             AlreadyAnswered: If another answer came first.
             UsageError: See `begin` and `answer`.
         """
@@ -254,9 +254,9 @@ class RunFollower:
     async def follow(self, run: str, *, after: int = 0, to_end: bool = False) -> AsyncGenerator[Item]:
         """Yield a run's events after its first ``after`` steps, each with the number of steps so far.
 
-        The last event is `Done`, or `Suspended` if the run waits for a person.  If the follower is closed, the stream
-        just ends.  Past events are steps, complete replies and function results; new events also include pieces of
-        replies.  A client that reconnects must discard what it received after the last step.
+        The last event is `Done`, or `Suspended` if the run is waiting for a person.  If the follower is closed, the
+        stream simply ends.  Past events are steps, complete replies and function results; new events also include
+        pieces of replies.  A client that reconnects must discard what it received after the last step.
 
         Args:
             run: The name of the run.

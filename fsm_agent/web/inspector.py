@@ -425,14 +425,14 @@ def inspector_app(
 ) -> Starlette:
     """Return the inspector as an ASGI application.  Mount it behind your own authentication.
 
-    The inspector does not authenticate users.  Everyone who can reach the inspector can see all runs in the store and
-    answer their questions.  It accepts forms only from its own pages.  ``fsm-agent inspect`` serves it on this machine,
-    behind a token.
+    The inspector does not authenticate users: anyone who can reach it can see all runs in the store and answer their
+    questions.  It accepts forms only from its own pages.  ``fsm-agent inspect`` serves it on this machine, protected by
+    a token.
 
     Args:
         runs: The runs to show: a store, its file or address, or an agent's runs.
         name: The name of the store, for display.
-        agents: Agents and flows whose code replays their runs, to show the dialog and data at each step.
+        agents: Agents and flows whose code replays their runs to show the dialog and data at each step.
         read_only: Whether to refuse every action that writes.
         user: A function that returns the name of the person who answers, given the ASGI scope.  The default is the name
             found by Starlette's authentication.

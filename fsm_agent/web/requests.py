@@ -59,10 +59,10 @@ class ClientRequest(NamedTuple):
 
 
 def read_json(body: bytes) -> Any:
-    """Return the JSON data of a body.
+    """Return the JSON data in a body.
 
     Raises:
-        BadRequest: If the body is too large or not JSON.
+        BadRequest: If the body is too large or is not JSON.
 
     Examples:
         >>> read_json(b'{"id": "c1"}')

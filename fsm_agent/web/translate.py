@@ -72,7 +72,7 @@ class _Inside:
 
 
 class EventTranslator(ABC):
-    """The base class of translators, each of which translates a run's events for one stream to a client.
+    """The base class for translators.  A translator translates a run's events for one stream to a client.
 
     Examples:
         >>> translator: EventTranslator = AgUi("t1", "r1")
@@ -94,13 +94,13 @@ class EventTranslator(ABC):
 
     @abstractmethod
     def failed(self, text: str, code: str = "") -> list[Data]:
-        """Return the data that ends a stream that failed."""
+        """Return the data that ends a failed stream."""
 
 
 class JsonEvents(EventTranslator):
-    """Translates events into plain JSON data, as `event_data` does, for your own front end.
+    """Translates events into plain JSON data, like `event_data`, for your own front end.
 
-    An event from a nested agent or flow also has a ``path``.  A stream that fails ends with an event of type ``error``.
+    An event from a nested agent or flow also has a ``path``.  A failed stream ends with an event of type ``error``.
 
     Examples:
         >>> translator = JsonEvents()
@@ -358,13 +358,13 @@ async def sse(
 ) -> AsyncGenerator[str]:
     r"""Yield a run's translated events as server-sent events, whose ids are the number of steps so far.
 
-    Errors become events in the protocol.  Those that the client cannot fix are sent without their texts.
+    Errors become events in the protocol.  Those that the client cannot fix are sent without their messages.
 
     Args:
         items: The iterator from `RunFollower.follow`, which is closed when the client disconnects.
         translator: The translator.
         end: The last line of the stream, such as ``data: [DONE]``.
-        alive_s: How long there may be no event, in seconds, before a comment is sent.
+        alive_s: How long the stream may be silent, in seconds, before a comment is sent.
 
     Examples:
         >>> async def main():
