@@ -18,12 +18,13 @@ from fsm_agent.call.journal import VERSION, Header, Journal, kept_lines
 from fsm_agent.call.limits import Limits
 from fsm_agent.call.outcomes import Outcome, Returned
 from fsm_agent.call.process import INBOX, SEPARATOR, prefix_of
-from fsm_agent.errors import JournalError, OutcomeError, UsageError
+from fsm_agent.errors import JournalError, OutcomeError, SnapshotError, UsageError
 from fsm_agent.flows.data_json import describe_json_error
 from fsm_agent.flows.definition import FlowDefinition, flows_inside
 from fsm_agent.flows.process import RunContext, name_in, outcome_of
 from fsm_agent.flows.record import step_name
 from fsm_agent.flows.run import FlowRun, edit_of, restore
+from fsm_agent.flows.snapshot import record_of_seed
 from fsm_agent.flows.states import D, LiveState, ParallelState, State, SubflowState, WaitState
 from fsm_agent.flows.table import NOTES
 from fsm_agent.functions.context import GivenDeps
@@ -107,12 +108,14 @@ def entry_of(run: FlowRun[Any], lines: Sequence[str], step: str) -> int:
 def _seeded(flow: FlowDefinition[Any], header: Header) -> Any:
     try:
         seed: FlowSeed = from_json(bytes(header.seed), FlowSeed)
-        data = flow.adapter.validate_json(bytes(seed.data))
     except ValueError as error:
-        what = f"header of the journal: expected a run of the flow {flow.name!r}, version {flow.version}, got another"
+        what = f"header of the journal: expected a run of the flow {flow.name!r}, got another"
         raise JournalError(f"{what}: {describe_json_error(error)}") from None
-    extra: Mapping[str, Any] = header.extra
-    return flow.record_of(data, seed.depth, extra, header.by).changed(budget_left=seed.budget_left)
+    fields = {"depth": seed.depth, "extra": header.extra, "by": header.by, "budget_left": seed.budget_left}
+    try:
+        return record_of_seed(flow, seed.version, seed.data, **fields)
+    except SnapshotError as error:
+        raise JournalError(f"journal: {error}") from error
 
 
 def request_differences(one: Header, other: Header) -> list[str]:

@@ -6,7 +6,10 @@ A document includes the records of children, each in a format that depends on th
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from copy import copy
 from typing import Any, Literal
 
 import msgspec
@@ -20,7 +23,7 @@ from fsm_agent.call.record import CallRecord
 from fsm_agent.call.snapshots import inconsistency
 from fsm_agent.errors import FlowError, OutcomeError, SnapshotError
 from fsm_agent.flows.data_json import describe_json_error
-from fsm_agent.flows.definition import FlowDefinition
+from fsm_agent.flows.definition import FlowDefinition, Upgrade
 from fsm_agent.flows.record import FlowRecord, MembersRecord, Stage, step_name
 from fsm_agent.flows.states import CallState, End, LiveState, ParallelState, SubflowState
 from fsm_agent.flows.values import case_name
@@ -105,10 +108,16 @@ def record_from(document: str | bytes, flow: FlowDefinition[Any], signing_key: s
     return _flow_record(flow, bytes(read.record))
 
 
-def _flow_record(flow: FlowDefinition[Any], document: bytes) -> FlowRecord:
-    where = f"snapshot of the flow {flow.name!r}"
+def record_of_seed(flow: FlowDefinition[Any], version: int, data: msgspec.Raw, **fields: Any) -> FlowRecord:
+    """Return the record of a run that began under a version of the flow and has no snapshot, upgraded likewise."""
+    r = FlowJson(flow=flow.name, version=version, state="Seeded", data=data, limits=flow.limits, **fields)
+    return _flow_record(flow, to_json(r).encode(), "header")
+
+
+def _flow_record(flow: FlowDefinition[Any], document: bytes, of: str = "snapshot") -> FlowRecord:
+    where = f"{of} of the flow {flow.name!r}"
     try:
-        document = _upgraded(flow, document)
+        document = _upgraded(flow, document, where)
         r: FlowJson = from_json(document, FlowJson)
         data = _data(flow, bytes(r.data), where)
     except SnapshotError:
@@ -223,24 +232,22 @@ def _members_record(state: ParallelState[Any, Any], data: Any, raw: bytes, where
     return MembersRecord(**{**differing(r), "state": stage, "lost": lost, "children": children})
 
 
-def _upgraded(flow: FlowDefinition[Any], document: bytes) -> bytes:
+def _upgraded(flow: FlowDefinition[Any], document: bytes, where: str) -> bytes:
     """Return the JSON record of a run, upgraded to the flow's version."""
     before: _Position = from_json(document, _Position)
     version = before.version
     if version == flow.version:
         return document
-    where = f"snapshot of the flow {flow.name!r}"
     if version > flow.version:
         raise SnapshotError(f"{where}: expected version {flow.version} or lower, got {version}")
     data = pydantic_core.from_json(document)
     while version < flow.version:
-        upgrade = flow.upgrades.get(version)
-        if upgrade is None:
+        if version not in flow.upgrades:
             right = f"pass upgrades={{{version}: …}}, such as renamed(…) or reshaped(…)"
             what = f"expected an upgrade of version {version}, got none"
             raise SnapshotError(f"{where}, version {before.version}: {what}; {right}")
-        for step in upgrade if isinstance(upgrade, Sequence) else [upgrade]:
-            data = step(data)
+        for step in _steps_of(flow, version):
+            data = _record_after(step, data, f"{where}, version {before.version}: upgrade of version {version}")
         version += 1
         data = {**data, "version": version}
     if data["state"] != before.state:
@@ -249,18 +256,34 @@ def _upgraded(flow: FlowDefinition[Any], document: bytes) -> bytes:
     return to_json(data).encode()
 
 
+def _record_after(step: Upgrade, record: dict[str, Any], where: str) -> dict[str, Any]:
+    try:
+        made = step(record)
+    except SnapshotError:
+        raise
+    except Exception as error:
+        raise SnapshotError(f"{where}: it raised {type(error).__name__}: {str(error)[:500]}") from error
+    if not (isinstance(made, dict) and {"flow", "state", "data"} <= made.keys()):
+        raise SnapshotError(f"{where}: expected the record, with flow, state and data, got {safe_repr(made)}")
+    return made
+
+
 def present_name(flow: FlowDefinition[Any], version: int, name: str) -> str:
     """Return a state's current name, given a name from an older version, which answers may still use."""
-    data: dict[str, Any] = {"state": name, "inbox": {name: []}}
-    try:
-        for number in range(version, flow.version):
-            upgrade = flow.upgrades[number]
-            for step in upgrade if isinstance(upgrade, Sequence) else [upgrade]:
-                data = step(data)
-        (present,) = data["inbox"]
-    except Exception:  # the upgrade reads more of a record than the names
-        return name
-    return str(present)
+    record: dict[str, Any] = {"state": name, "inbox": {name: []}, "data": defaultdict(str)}
+    for number in range(version, flow.version):
+        for step in _steps_of(flow, number):
+            with suppress(Exception):  # the step reads more of a record than its names
+                made = step(copy(record))
+                (name,) = made["inbox"]
+                record = made
+    return str(name)
+
+
+def _steps_of(flow: FlowDefinition[Any], version: int) -> Sequence[Upgrade]:
+    """Return the upgrades from a version to the next, or none if they are missing."""
+    upgrade = flow.upgrades.get(version, ())
+    return upgrade if isinstance(upgrade, Sequence) else [upgrade]
 
 
 # Upgrades

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import BaseModel
 
-from fsm_agent import Agent
+from fsm_agent import Agent, MemoryStore
 from fsm_agent.call import Begun, CallModel, FunctionFailed, Replied, Returned, Slept, Started, StartFunction
-from fsm_agent.errors import SnapshotError
+from fsm_agent.errors import JournalError, SnapshotError
 from fsm_agent.flows import (
     Flow,
     FlowError,
+    FlowSuspended,
     ask,
     each,
     end,
@@ -249,6 +250,17 @@ def test_upgrades_of_several_versions_follow_each_other() -> None:
     assert flow_of(Model, upgrades, version=4).restore(BEFORE).data == Model(words="x", lang="de")
 
 
+def test_a_run_that_was_only_submitted_is_upgraded_too() -> None:
+    store = MemoryStore()
+    flow_of(Old, store=store).runs.submit(Old("x", 5, ("a",)), run_id="r")
+    flow = flow_of(New, {1: [renamed(person="customer"), helper]}, customer, store=store)
+    assert flow.runs.at("r").data == New("x", "en", ("a",))
+    with pytest.raises(FlowSuspended):
+        flow.runs.resume("r")
+    result = flow.runs.resume("r", {customer: "y"})
+    assert (result.state, result.output, result.record.version) == ("over", New("x", "en", ("a",)), 2)
+
+
 def beside(state: Any) -> Any:
     return gather("all_of", state, wait(int, name="other")(lambda n: "?"))
 
@@ -279,6 +291,10 @@ def test_a_flow_inside_and_among_members_is_upgraded_by_itself(around: Callable[
         (lambda: flow_of(Model), "words"),
         (lambda: flow_of(New, {}), "version 1"),
         (lambda: flow_of(str, {1: helper}), "letters"),
+        (lambda: flow_of(New, {1: [helper, lambda record: record["txt"]]}), "version 1.*KeyError.*txt"),
+        (lambda: flow_of(New, {1: helper, 2: lambda record: 1 // 0}, version=3), "version 2.*ZeroDivisionError"),
+        (lambda: flow_of(New, {1: lambda record: None}), "version 1.*None"),
+        (lambda: flow_of(New, {1: lambda record: {}}), "version 1.*state"),
     ],
 )
 def test_what_is_missing_is_named_with_its_version_and_the_helper(flow: Any, name: str) -> None:
@@ -295,6 +311,10 @@ def test_a_field_that_is_no_more_is_not_lost_in_silence() -> None:
     with pytest.raises(SnapshotError, match="'old'"):
         flow_of(Less).restore(BEFORE)
     assert flow_of(Less, {1: reshaped(drop=["old"])}).restore(BEFORE).data == Less("x", ("a",))
+    store = MemoryStore()
+    flow_of(Old, store=store).runs.submit(Old("x", 5), run_id="r")
+    with pytest.raises(JournalError, match="'old'"):
+        flow_of(Less, store=store).runs.resume("r")
 
 
 def test_data_without_fields_have_none_to_change() -> None:

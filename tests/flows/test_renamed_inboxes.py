@@ -9,7 +9,7 @@ import pytest
 
 from fsm_agent import MemoryStore, Worker
 from fsm_agent.call import Returned
-from fsm_agent.flows import Flow, end, renamed, wait
+from fsm_agent.flows import Flow, end, renamed, reshaped, wait
 
 
 @dataclass(frozen=True)
@@ -17,18 +17,28 @@ class Order:
     paid: int = 0
 
 
+@dataclass(frozen=True)
+class NewOrder:
+    paid: int = 0
+    lang: str = "no"
+
+
 @wait(str)
-def address(order: Order) -> str:
+def address(order: Any) -> str:
     return "where to?"
 
 
-def shop(store: Any, version: int, name: str, **upgrades: Any) -> Flow[Order]:
+def english(record: dict[str, Any]) -> dict[str, Any]:
+    return {**record, "data": {"paid": record["data"]["paid"], "lang": "en"}}
+
+
+def shop(store: Any, version: int, name: str, data: Any = Order, **upgrades: Any) -> Flow[Any]:
     @wait(int, early=True, name=name)
-    def paying(order: Order) -> str:
+    def paying(order: Any) -> str:
         return "?"
 
     rows = [address.done(paying), paying.done(end("paid"), do=lambda order, paid: replace(order, paid=paid))]
-    return Flow("shop", Order, start=address, version=version, store=store, rows=rows, **upgrades)
+    return Flow("shop", data, start=address, version=version, store=store, rows=rows, **upgrades)
 
 
 @pytest.mark.parametrize("is_read", [True, False], ids=["in the run", "unread"])
@@ -43,3 +53,27 @@ def test_it_is_taken_under_the_new_name(is_read: bool) -> None:
         Worker([old], store).run(once=True)
     Worker([new], store).run(once=True)
     assert new.runs.resume("r", {address: "Oslo"}).output == Order(paid=30)
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["in the run", "unread"])
+@pytest.mark.parametrize(
+    "upgrades",
+    [
+        {1: [renamed(paying="payment"), reshaped(add={"lang": "en"})]},
+        {1: [reshaped(add={"lang": "en"}), renamed(paying="payment")]},
+        {1: [english, renamed(paying="payment")]},
+        {1: renamed(paying="money"), 2: english, 3: renamed(money="payment")},
+    ],
+    ids=["and then its data", "after its data", "beside a function", "over versions"],
+)
+def test_it_is_taken_although_the_data_change_too(upgrades: Any, is_read: bool) -> None:
+    store = MemoryStore()
+    old = shop(store, 1, "paying")
+    new = shop(store, len(upgrades) + 1, "payment", NewOrder, upgrades=upgrades)
+    old.runs.submit(Order(), run_id="r")
+    Worker([old], store).run(once=True)
+    old.runs.all.answer("r", {"inbox:paying": Returned(text="30")}, by="bank")
+    if is_read:
+        Worker([old], store).run(once=True)
+    Worker([new], store).run(once=True)
+    assert new.runs.resume("r", {address: "Oslo"}).output == NewOrder(30, "en")
