@@ -24,6 +24,7 @@ from fsm_agent.flows.process import (
     child_record,
     in_doubt,
     name_in,
+    noting,
 )
 from fsm_agent.flows.record import FlowEnding, MembersRecord, Settled, Stage
 from fsm_agent.flows.states import LiveState, ParallelState, SubflowState
@@ -46,6 +47,9 @@ class Members(FlowProcess):
         self.machine = _machine()
         self.state = state
         self.data = data
+
+    def __str__(self) -> str:
+        return f"the members of {self.state.name!r}"
 
     @cached_property
     def members(self) -> list[Member]:
@@ -178,7 +182,8 @@ def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
     once: dict[str, OnceRun] = {}
     children: dict[str, Any] = {}
     for name, state, data in members.members[begun : begun + room]:
-        child = child_record(state, data, r.depth, members.run_context)
+        with noting(state, members):
+            child = child_record(state, data, r.depth, members.run_context)
         if child is None:
             once[name] = NOT_BEGUN
         else:

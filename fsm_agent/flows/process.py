@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from functools import partial, singledispatch
 from types import NoneType
@@ -135,6 +136,16 @@ class StateResult(NamedTuple):
     where: str = ""
 
 
+@contextmanager
+def noting(state: LiveState[Any, Any], process: Process) -> Iterator[None]:
+    """Add a note with a state to what one of its functions raises as a process enters the state."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"raised by a function of the state {state.name!r}, in {process}")
+        raise
+
+
 @singledispatch
 def child_record(state: LiveState[Any, Any], data: Any, depth: int, run_context: RunContext) -> Any:
     """Return the record of the child that a state begins, or None if the state has no child.
@@ -238,7 +249,8 @@ class FlowProcess(Process):
     def begin(self, record: Any, name: str, child: Any) -> None:
         if record.budget_left is not None:
             child.record = with_limits_left(child.record, record.budget_left, record.total_usage)
-        child.advance("begin", Begun(at_s=record.trace[-1].at_s, id=f"{record.id}{SEPARATOR}{name}"))
+        with noting(self.state_of(name)[0], self):
+            child.advance("begin", Begun(at_s=record.trace[-1].at_s, id=f"{record.id}{SEPARATOR}{name}"))
 
     def result_of_child(self, name: str, child: Any) -> StateResult:
         r, (state, _) = child.record, self.state_of(name)

@@ -41,6 +41,7 @@ from fsm_agent.flows.process import (
     child_record,
     in_doubt,
     name_in,
+    noting,
 )
 from fsm_agent.flows.record import AwaitAnswer, Edited, FlowEnding, FlowRecord, Timer, step_name
 from fsm_agent.flows.snapshot import document_of, present_name, record_from
@@ -468,22 +469,15 @@ class FlowRun(FlowProcess, Generic[D]):
             detail = f"{r.limits.steps} states were entered, which is the limit"
             moved = self.take_row(r.changed(**changes), "exhausted", None, "", at_s, steps, detail)
             return self._entered(moved, usage, at_s, detail, steps)
-        elif (child := self._child_record(to, r)) is None:
-            changes["once"] = {step_name(r.state, n): NOT_BEGUN}
         else:
-            changes["children"] = {step_name(r.state, n): child}
-        if "ending" not in changes and to.is_timed:
-            self._keep_time(to, r, at_s, changes)
+            with noting(to, self):
+                child = child_record(to, r.data, r.depth, self.run_context)
+                if to.is_timed:
+                    self._keep_time(to, r, at_s, changes)
+            name = step_name(r.state, n)
+            changes |= {"once": {name: NOT_BEGUN}} if child is None else {"children": {name: child}}
         self._ahead = r.changed(**changes)
         return self._ahead
-
-    def _child_record(self, to: Any, r: FlowRecord) -> Any:
-        """See `child_record`.  If the state's function raises, a note with the state is added to the exception."""
-        try:
-            return child_record(to, r.data, r.depth, self.run_context)
-        except Exception as error:
-            error.add_note(f"raised by the function of the state {to.name!r}, in {self}")
-            raise
 
     def _keep_time(self, to: LiveState[Any, Any], r: FlowRecord, at_s: float, changes: dict[str, Any]) -> None:
         """Add the time at which an entered state's time ends to the changes to the record."""

@@ -14,7 +14,20 @@ import pytest
 from fsm_agent import Agent, Worker
 from fsm_agent.call import Limits, Returned
 from fsm_agent.errors import Overloaded
-from fsm_agent.flows import Flow, FlowError, FlowFailed, FlowSuspended, ask, end, execute, wait
+from fsm_agent.flows import (
+    Flow,
+    FlowError,
+    FlowFailed,
+    FlowSuspended,
+    ask,
+    each,
+    end,
+    execute,
+    gather,
+    pause,
+    subflow,
+    wait,
+)
 from fsm_agent.testing import Script
 
 
@@ -98,18 +111,53 @@ def test_what_raised_says_where() -> None:
     assert "inquiring --done" in note
 
 
-@pytest.mark.parametrize("declare", [ask(Agent(Script("hi"), name="w")), wait(str)])
-def test_the_function_of_a_state_that_raised_says_where(declare: Any) -> None:
-    def asking(order: Order) -> str:
-        raise LookupError("no such order")
+def asking(order: Any) -> Any:
+    raise LookupError("no such order")
 
-    state = declare(asking)
-    made = Flow("shop", Order, start=state, rows=[state.done(end("over"))])
-    with pytest.raises(LookupError) as caught:
-        made.call(Order())
-    (note,) = caught.value.__notes__
-    assert "'asking'" in note
-    assert "'shop'" in note
+
+@execute
+def packing(order: Any) -> str:
+    return "packed"
+
+
+def fine(order: Any) -> str:
+    return "?"
+
+
+def items(order: Order) -> tuple[int, ...]:
+    return (1, 2)
+
+
+inner = Flow("inner", Order, start=packing, rows=[packing.done(end("packed"))])
+writer = Agent(Script("hi"), name="w")
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        ask(writer, name="asking")(asking),
+        ask(asking, str, name="asking")(fine),
+        wait(str)(asking),
+        wait(str, name="asking", within_s=asking)(fine),
+        wait(str, name="asking", until=asking)(fine),
+        pause("asking", asking),
+        subflow("asking", inner, asking),
+        each("asking", packing, asking),
+        gather("both", packing, wait(str)(asking)),
+        each("all_of_them", wait(str)(asking), items, parallel=1),
+        each("all_of_them", subflow("asking", inner, asking), items),
+    ],
+    ids=lambda state: repr(state),
+)
+def test_the_function_of_a_state_that_raised_says_where(state: Any) -> None:
+    row = (state.elapsed if "Pause" in repr(state) else state.done)(end("over"))
+    made = Flow("shop", Order, start=state, rows=[row])
+    for call in (made.call, lambda order: asyncio.run(made.acall(order))):
+        with pytest.raises(LookupError) as caught:
+            call(Order())
+        notes = " ".join(caught.value.__notes__)
+        assert "'asking'" in notes
+        assert "'shop'" in notes
 
 
 def test_what_was_done_is_not_done_again(tmp_path: Path) -> None:
