@@ -341,8 +341,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
 
         You can read the returned run's ``data``, ``state``, ``record`` and ``result_so_far``.  You cannot drive it,
         because another process may be driving the stored run.  To continue from it, use `fork` (in the store) or
-        `FlowRun.forked` (without a store).  A `MemoryStore` receives several entries at once, so a run that is being
-        driven may be ahead of its store.
+        `FlowRun.forked` (without a store).
 
         Args:
             run_id: The name of the run.
