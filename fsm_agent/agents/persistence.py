@@ -104,8 +104,13 @@ def definition_of(
         check_change(make(header, None), on_change)  # this checks the path first
 
     environment = agent._environment_with_model(options.get("model"))
-    check = check_change_too if on_change == "error" else check_prompt
-    return ProcessFactory(agent.name, make, turn_snapshot, environment.new_id, clock=environment.clock, check=check)
+    check = check_change_too if on_change == "error" else None
+    return ProcessFactory(
+        *(agent.name, make, turn_snapshot, environment.new_id),
+        clock=environment.clock,
+        check=check,
+        check_answered=check or check_prompt,
+    )
 
 
 def with_options(agent: Agent[Any, Any], call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:

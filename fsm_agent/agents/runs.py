@@ -115,8 +115,9 @@ class BoundRuns:
     def _reclaim(self, run_id: str, answers: Any, by: str, definition: ProcessFactory, signal_id: str) -> Claimed:
         row = self.all.store.get(run_id)
         self._check_own(row, definition)
-        if definition.check is not None:
-            definition.check(header_of(self.all.store.load(run_id, after=row.n).header))
+        check = definition.check if answers is None else definition.check_answered
+        if check is not None:
+            check(header_of(self.all.store.load(run_id, after=row.n).header))
         if answers is not None:
             post_answers(self._runnable, run_id, answers, by, definition, signal_id)
         try:

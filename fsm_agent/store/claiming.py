@@ -62,7 +62,8 @@ class ProcessFactory(NamedTuple):
     # Returns the arguments that differ between two headers, as words for an error.  A change of code is ignored.
     differences: Callable[[Header, Header], Sequence[str]] = request_differences
     clock: Clock = SystemClock()  # the drivers' clock, if the store does not outlive them; see `Claims.clock_of`
-    check: Callable[[Header], None] | None = None  # raises if a run must be neither answered nor claimed
+    check: Callable[[Header], None] | None = None  # raises if a run must not be claimed
+    check_answered: Callable[[Header], None] | None = None  # raises if a run must be neither answered nor claimed
     # Takes a process, all entries of its journal and the name of a step.  Returns the number of the entry that led to
     # the step.  None if steps have no names.
     entry_of: Callable[[Any, Sequence[str], str], int] | None = None

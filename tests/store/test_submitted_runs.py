@@ -510,3 +510,13 @@ def test_an_answer_without_the_prompt_of_the_run_is_not_posted(store: Store) -> 
         agent.runs.resume("r", {"ask:1.0": Approved()})
     assert store.load("r", after=0) == before
     assert agent.runs.resume("r", {"ask:1.0": Approved()}, prompt=tidy).output == "Done."
+
+
+def test_a_run_that_is_resumed_without_its_prompt_again_and_again_asks_a_person(store: Store) -> None:
+    """As a service without the prompt would resume it."""
+    agent = Agent(Script(), name="ours", store=store)
+    agent.runs.submit(Prompt("Tidy {{ place }}.", path="house/tidy")(place="it"), run_id="r")
+    for _ in range(6):
+        with pytest.raises((UsageError, ReplayError)):
+            agent.runs.resume("r")
+    assert [question.key for question in store.get("r").waits] == ["stuck"]
