@@ -218,7 +218,7 @@ class ReplayError(FsmAgentError, ValueError):
 
 
 class ParseError(FsmAgentError, ValueError):
-    """The model's answer does not have the form that the prompt asks for.
+    """The model's answer is not in the form that the prompt asks for.
 
     Parsers raise this error or another `ValueError`.  The model sees the message.
 
@@ -280,7 +280,7 @@ class ParseFailed(ParseError):
 
 
 class Retry(FsmAgentError):
-    """Raised by a function to tell the model what to do differently, in a message that the model sees unchanged.
+    """Raised by a function to tell the model what to do differently.  The model sees the message unchanged.
 
     ``raise Retry("No city has this name. Add the country.")``
 
@@ -330,16 +330,17 @@ class ErrorReport(Value, frozen=True, kw_only=True):
 
 
 class ProviderError(FsmAgentError):
-    """A provider did not answer, or answered with an error.
+    """A provider did not respond, or responded with an error.
 
     Args:
         message: What happened, in the provider's words if possible.
-        status: The HTTP status, or None if there was no answer.  It is 200 if the answer itself reported the failure.
+        status: The HTTP status, or None if there was no response.  It is 200 if the body of the response reported the
+            failure.
         code: The provider's error code or type.
         request_id: The provider's request id, for support enquiries.
         retryable: Whether another attempt may succeed.  The default depends on the class and the status.
         retry_after_s: The delay that the provider requested, in seconds.
-        model: The model of the request, as ``provider:model``.
+        model: The requested model, as ``provider:model``.
 
     Examples:
         >>> try:

@@ -425,7 +425,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
     def changed(  # type: ignore[override]  # takes the keys of a configuration
         self, *, client: Client | Mapping[str, Client] | None = None, **overrides: Unpack[ConfigOverrides]
     ) -> Self:
-        """Return a copy with some configuration keys changed, and with its own sub-agents.
+        """Return a copy with some configuration keys changed and with its own sub-agents.
 
         The copy shares everything else that the class's constructor made.  It keeps this agent's client unless
         ``client`` or ``model`` is given.

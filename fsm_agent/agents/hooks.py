@@ -225,9 +225,10 @@ class Metrics:
 
     Attributes:
         prices: A `Price` for all models, or prices by model name, with ``"*"`` for all others.  Without a price, a
-            reply's cost comes from its `Usage`, which includes it if the agent has ``prices`` or a budget in dollars.
-        calls: The number of ended calls.
-        endings: The number of ended calls for each `Reason`.
+            reply's cost is taken from its `Usage`, which includes it if the agent has ``prices`` or a budget in
+            dollars.
+        calls: The number of calls that have ended.
+        endings: The number of calls that have ended, for each `Reason`.
         steps: The number of steps for each trigger.  For example, ``steps["parse_failed"]`` counts invalid answers.
         requests: The number of requests sent to models, including failed ones.
         replies: The number of replies from models, including pruned ones.
@@ -235,7 +236,7 @@ class Metrics:
         cost_pico_usd: The replies' cost, in trillionths of a dollar.
         unpriced_tokens: The tokens of replies whose price is not known; the cost does not include them.
         functions: The metrics of each function, by name.
-        states: The seconds that ended calls spent in each state.
+        states: The seconds that calls spent in each state, for calls that have ended.
 
     Examples:
         >>> metrics = Metrics()

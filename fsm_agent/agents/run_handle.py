@@ -134,8 +134,8 @@ class RunHandle(Generic[Result]):
         Raises:
             CallFailed: If the run ended without an output.  It is raised after `Done`.  A flow raises `FlowFailed`.
             RunUnknown: If the run was deleted.
-            ReplayError: If the code has changed since the run last stopped, and now takes different steps.  It is
-                raised at the end.
+            ReplayError: If the code has changed since the run last stopped and now takes different steps.  It is raised
+                at the end.
             JournalError: If the journal is damaged or forged, or belongs to another run.
         """
         follower = self._follower()

@@ -335,7 +335,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             OutcomeError: If the run is asking several questions and a single outcome was given.  The error lists the
                 keys.
             AlreadyAnswered: If another answer came first.
-            ReplayError: If the code has changed since the run last stopped, and now makes different decisions.
+            ReplayError: If the code has changed since the run last stopped and now makes different decisions.
             CallFailed: If the call ended without an output.
             CallSuspended: If the call is waiting for another answer.
         """

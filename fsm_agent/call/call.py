@@ -75,7 +75,7 @@ class AgentCall(Process, Generic[Out]):
         check: A function that judges each answer before it becomes the output; see `Agent`.
         view: A view that selects the part of the dialog that the model sees; by default, all of it.
         deps: The functions' dependencies, for their `Context`.
-        has_approver: Whether the driver has an approver, which is asked about every function unless the function's
+        has_approver: Whether the driver has an approver, which decides about every function unless the function's
             policy exempts it.
 
     Attributes:
@@ -350,7 +350,7 @@ class AgentCall(Process, Generic[Out]):
         self.return_to(self._kept("undo").undo())
 
     def redo(self) -> None:
-        """Redo the step that was undone last.
+        """Redo the step that was last undone.
 
         Raises:
             UsageError: If the call has no journal or no step to redo, is being driven, or is in a store.
@@ -428,7 +428,7 @@ class AgentCall(Process, Generic[Out]):
     def portable(self) -> tuple[Callable[..., AgentCall], tuple[Any, ...]]:
         """Return a picklable function and its arguments, which together recreate this call.
 
-        If the prompt or other code cannot be pickled or unpickled, the new call has only its record.
+        If the prompt or other code cannot be pickled or unpickled, the new call consists only of its record.
         """
         try:
             code: bytes | str = pickle.dumps(self._code())

@@ -42,7 +42,7 @@ class Limits(Value, frozen=True, kw_only=True):
             and ``"accept"`` keeps it as it is.
         recalls: How many failed requests to the model are repeated.
         depth: The number of levels to which agent calls may nest; 1 allows no agent call inside a function.
-        handoffs: How often agents may hand the dialog over before one of them answers.
+        handoffs: How many times agents may hand the dialog over before one of them answers.
         tokens: The maximum total number of tokens in all replies, including replies to inner agents.
         cost_usd: The maximum total cost of all replies in dollars, including replies to inner agents.  Each model's
             price must be known or given in ``prices``.
@@ -50,7 +50,7 @@ class Limits(Value, frozen=True, kw_only=True):
         request_s: The maximum duration of one request to the model, in seconds.  A longer request fails, and may be
             repeated.
         check_s: The maximum duration of one check of an answer, in seconds.  A longer check makes the call fail.
-        wait_s: The longest wait before a failed request is repeated, in seconds.  The call ends if a provider asks for
+        wait_s: The longest wait before a failed request is repeated, in seconds.  The call ends if a provider requests
             a longer wait.
         identical_rounds: How many rounds in a row with the same function calls count as a loop; 2 or more.
         on_loop: What happens in a loop.  ``"stop"`` ends the call.  ``"warn"`` reports the loop at every multiple of

@@ -212,7 +212,7 @@ class Explanation(Value, frozen=True):
 
     @property
     def refusal(self) -> str:
-        """Text that says why no row is taken and which triggers are possible, or ``""`` if a row is taken."""
+        """Text that explains why no row is taken and which triggers are possible, or ``""`` if a row is taken."""
         if self.taken is not None:
             return ""
         refused = ", ".join([row.guard for row in self.rows if row.said is False])

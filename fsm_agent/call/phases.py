@@ -130,7 +130,7 @@ class PhaseDetector(Value, frozen=True):
         return latest[0] if latest else self.default
 
     def phases(self, what: Any) -> Iterator[str]:
-        """Yield the phase that the work is in after each function that has ended.
+        """Yield the phase of the work after each function that has ended.
 
         Args:
             what: The result of a call, a call, its record, a dialog, messages, or settled function calls.

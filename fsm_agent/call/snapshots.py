@@ -348,14 +348,14 @@ def restore(
         prompt: The prompt that the call was made with, because the JSON does not contain its functions or parsers.
         signing_key: The key passed to `snapshot`.  With a key, unsigned documents are refused.  Without one, signed
             documents are refused, so that the key cannot be forgotten.
-        on_change: What happens if the prompt's fingerprint has changed: ``"report"`` sets the call's ``prompt_change``,
+        on_change: What to do if the prompt's fingerprint has changed: ``"report"`` sets the call's ``prompt_change``,
             and ``"error"`` raises an error.
         options: The original ``settings``, ``args``, ``stop_when``, ``check``, ``view``, ``deps`` and ``has_approver``.
             A new check applies to all later answers.
 
     Raises:
         SnapshotError: If the document is damaged or inconsistent, was changed, or belongs to another version or prompt.
-        PromptChanged: If the prompt has changed, and ``on_change`` is ``"error"``.
+        PromptChanged: If the prompt has changed and ``on_change`` is ``"error"``.
         UsageError: If the key is too short.
 
     Examples:

@@ -45,8 +45,8 @@ class FallbackClient(SyncVerbs):
 
     A reply's ``served_by`` names the client that it came from.  A stream can fall back only before its first delta.  An
     `OSError` or `httpx.TransportError` counts as a `ProviderError`.  A `UsageError`, such as a missing key, is raised
-    at once.  When all clients fail, the last error is raised; its message names the others, and it is retryable if any
-    of them was.
+    at once.  If all clients fail, the last error is raised; its message names the others, and it is retryable if any of
+    them was.
 
     Args:
         clients: The clients, or models as ``provider:model``, in order.  They are closed when this client is closed.
@@ -101,7 +101,7 @@ class FallbackClient(SyncVerbs):
 
     @property
     def takes_images(self) -> bool:
-        """True if one of the clients takes images."""
+        """True if one of the clients accepts images."""
         return any(getattr(client, "takes_images", True) for client in self._clients)
 
     @property
@@ -110,7 +110,7 @@ class FallbackClient(SyncVerbs):
         return all(getattr(client, "reports_logprobs", True) for client in self._clients)
 
     def check_available(self) -> None:
-        """Check that at least one client has what it needs, without sending a request.
+        """Check, without sending a request, that at least one client has everything that it needs.
 
         Raises:
             ConfigError: If no client is available.  The error says what the first client lacks.

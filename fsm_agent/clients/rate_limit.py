@@ -331,7 +331,7 @@ class RateLimitedClient(SyncVerbs):
         return getattr(self._client, "reports_logprobs", True)
 
     def check_available(self) -> None:
-        """Check that the limited client has what it needs, without sending a request.
+        """Check, without sending a request, that the limited client has everything that it needs.
 
         Raises:
             ConfigError: If something is missing.  The error names it.

@@ -61,7 +61,7 @@ class WaitOptions(StateOptions[D], Generic[D], total=False):
     """The options of a state that waits for an answer.
 
     Attributes:
-        early: Whether answers that come before the state is entered are kept.  On entry, the state takes the oldest of
+        early: Whether answers that arrive before the state is entered are kept.  On entry, the state uses the oldest of
             them.  A run keeps at most `FlowLimits.inbox` of these answers.
     """
 

@@ -50,11 +50,11 @@ class TimeOptions(TypedDict, Generic[D], total=False):
     Attributes:
         within_s: The time that the state may take (seconds, a timedelta, or a pure function that takes the data and
             returns either), or None for no limit.  The time is fixed when the state is entered.
-        until: The moment at which the state's time ends, in place of ``within_s`` (a datetime with a time zone, Unix
-            seconds, or a pure function that takes the data and returns either), or None for no limit.  If the moment is
-            in the past, the time ends at once.
-        restart: Whether the time starts again whenever the state is entered.  If False, the time that was fixed at the
-            first entry holds for the whole run.
+        until: The moment at which the state's time is up, in place of ``within_s`` (a datetime with a time zone, Unix
+            seconds, or a pure function that takes the data and returns either), or None for no limit.  If it is in the
+            past, the state's time is up at once.
+        restart: Whether the time is reset whenever the state is entered.  If False, the time that was fixed at the
+            first entry applies to the whole run.
     """
 
     within_s: Seconds[D]

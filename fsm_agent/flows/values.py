@@ -62,8 +62,8 @@ ANY: Any = _AnyCase()
 class Failure(Generic[S]):
     """Why a state failed or was ended, for guards and actions in ``failed``, ``expired`` and ``cancelled`` rows.
 
-    ``data`` is the last data of the state's inner flow, or None if the state has no inner flow.  If you keep a
-    `Failure` in a flow's data, annotate its type, as in ``Failure[Order | None]``.
+    ``data`` is the last data of the state's inner flow, or None if there are none.  If you keep a `Failure` in a flow's
+    data, annotate its type, as in ``Failure[Order | None]``.
 
     Examples:
         >>> @execute

@@ -195,8 +195,8 @@ class CallScope(Protocol):
 class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
     """The first argument to a function whose first parameter is annotated ``Context`` or ``Context[MyDeps]``.
 
-    The schema leaves this parameter out, so the model neither sees it nor fills it in.  For a test, make a context from
-    ``deps`` alone.
+    The schema leaves this parameter out, so the model neither sees it nor fills it in.  For a test, create a context
+    from ``deps`` alone.
 
     Args:
         deps: Objects that the agent's caller shares with the functions, such as a database, a user or a cache.
@@ -236,7 +236,7 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
 
     @property
     def idempotency_key(self) -> str:
-        """An id that stays the same in every attempt at this call, even after a resume, to avoid paying twice."""
+        """An id that is the same in every attempt at this call, even after a resume, to avoid paying twice."""
         return f"{self.agent_call_id}/{self.function_call.id}"
 
     @overload

@@ -57,7 +57,7 @@ class Function(Policy, Generic[P, R, Deps]):
     """A function that a model may request, with a name, a description, a schema, a policy, and usually a callable.
 
     `Function.of` makes a function from a Python callable.  A function without a callable is answered from outside: it
-    suspends the agent call until a person or a program gives the outcome, unless `link` adds a callable.
+    suspends the agent call until a person or a program provides the outcome, unless `link` adds a callable.
 
     The model gets a string unchanged, an empty string as ``{}``, and any other result as JSON.  A function that calls
     ``sys.exit()`` fails in the same way as one that raises an exception.

@@ -41,7 +41,7 @@ class Default(Value, frozen=True):
 
 
 class Retries(Value, frozen=True, kw_only=True):
-    """How often to try a function that raises exceptions, and how long to wait in between.  The wait doubles each time.
+    """How often to try a function that raises exceptions and how long to wait in between.  The wait doubles each time.
 
     Examples:
         >>> tries = []
@@ -72,7 +72,7 @@ class Retries(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Policy:
-    """The options that a function has in addition to its definition.  Every `Function` is a policy.
+    """The options of a function, in addition to its definition.  Every `Function` is a policy.
 
     Examples:
         >>> @function(max_calls=3)

@@ -276,7 +276,7 @@ class MCPServer:
         return _wait(self._connection.submit(_call(self._connection, tool, arguments)))
 
     async def acall(self, tool: str, /, **arguments: Any) -> str | list[Piece]:
-        """The async version of `call`.  If this is cancelled, so is the call on the server."""
+        """The async version of `call`.  If this is cancelled, the call on the server is cancelled too."""
         return await asyncio.wrap_future(self._connection.submit(_call(self._connection, tool, arguments)))
 
     def close(self) -> None:
@@ -404,7 +404,7 @@ def mcp_servers(
 
     The format is ``{"mcpServers": {name: {"command", "args", "env", "cwd"} or {"url", "headers", "type"}}}``.  The key
     may also be ``"servers"``, and other top-level keys are ignored.  Servers with ``"disabled": true`` are omitted.  In
-    strings, ``${VAR}`` and ``${env:VAR}`` stand for environment variables, and ``${VAR:-default}`` adds a default for a
+    strings, ``${VAR}`` and ``${env:VAR}`` refer to environment variables, and ``${VAR:-default}`` adds a default for a
     variable that is missing or empty.
 
     Args:

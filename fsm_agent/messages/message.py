@@ -207,7 +207,7 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
             name: The file's name, which the model sees; by default, the name in the path.
 
         Raises:
-            UsageError: If the source has another type, or if it holds neither a PDF nor text.
+            UsageError: If the source has another type, or if it is neither a PDF nor text.
         """
         if is_url(source):
             return cls(url=str(source), media_type=_TEXT_TYPES.get(url_suffix(str(source)), PDF), name=name)

@@ -76,12 +76,13 @@ def packaged_prompts() -> Path:
 class Prompts:
     """The prompts under one root: ``Prompts("demo")("sum")`` is the prompt ``demo/sum``.
 
-    Files are read at every lookup, so an edit applies at once.
+    Files are read at every lookup, so edits apply at once.
 
     Args:
         root: The first part of the prompts' names.  Without a root, names are full paths: ``Prompts()("demo/sum")``.
-        directory: One or more directories with prompt files; the first one that has the prompt wins.  By default,
-            ``prompts`` in the working directory if it contains the root, otherwise this package's own prompts.
+        directory: One or more directories with prompt files; the prompt is taken from the first one that contains it.
+            By default, ``prompts`` in the working directory if it contains the root, otherwise this package's own
+            prompts.
         package: The name of a package whose folder ``prompts`` is searched after ``directory``.
         names: Types and functions that front matter may refer to by name.  All other objects are referred to as
             ``module:name``.

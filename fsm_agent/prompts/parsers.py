@@ -449,7 +449,7 @@ def extract_json(text: str, expect: Any = Any, *, max_length: int = MAX_LENGTH) 
         max_length: The maximum number of characters in the text.  Longer text is refused.
 
     Raises:
-        ParseError: If no document has the type.  The error lists what was found in each place.
+        ParseError: If no document has this type.  The error lists what was found in each place.
         UsageError: If pydantic cannot validate ``expect``.
 
     Examples:

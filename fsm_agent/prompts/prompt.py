@@ -128,7 +128,7 @@ class Prompt(KnownArguments, Generic[Out]):
         on_loop: The text when the model repeats the same request.  Variables: ``name``, ``count``.  See
             `Limits.on_loop`.
         hosted_tools: Tools that the provider runs, in addition to the agent's, for the requests that this prompt
-            governs.  The last request has no hosted tools and no functions.
+            governs.  The last request includes neither hosted tools nor functions.
         settings: Options for these requests, such as ``{"temperature": 0}``.  They override the agent's but not the
             call's.
         finalizer: Text or a `Prompt` for wording the final answer, with the variable ``answer``.  After the model

@@ -324,7 +324,7 @@ class Codec(ABC):
         The client calls this only for requests with hosted tools or an extra body.
 
         Raises:
-            BadReply: If the model makes a call that neither a function nor the provider can answer.
+            BadReply: If the model makes a call that neither a function nor the provider can handle.
         """
         return reply
 

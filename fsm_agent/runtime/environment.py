@@ -284,7 +284,7 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
 
     Args:
         client: The client that sends requests to the model.
-        clock: The source of time, which also waits.
+        clock: The source of time, which is also used for waiting.
         approve: A plain or coroutine function that is called with each function call that is waiting for approval and,
             if it takes one, a `Context`.  If there is no approver or it returns None, the call is suspended.  Calls
             with ``has_approver=True``, such as those of an `Agent` with an approver, ask about every function.  Other

@@ -122,7 +122,7 @@ class ResultCache:
         self._count = 0
 
     def cacher(self, name: str, text: str) -> str | None:
-        """Keep a result, and return a summary of it for the model.  Return None for a result from `function`."""
+        """Keep a result and return a summary of it for the model, or return None for a result from `function`."""
         if name == NAME:
             return None
         kept = _Kept.of(name, text, self._now() + self._ttl_s)
@@ -291,8 +291,8 @@ class ResultPipeline(Value, frozen=True, kw_only=True):
 
     Attributes:
         processor: The step for every result.
-        extractor: The step for a result that still has more than ``extraction_threshold`` tokens.  It also gets the
-            user's last message, and may ask a model.
+        extractor: The step for a result that still has more than ``extraction_threshold`` tokens.  It also receives the
+            user's last message, and may call a model.
         extraction_threshold: The threshold in estimated tokens.
         cacher: The step for a result that still has more than ``inline_threshold`` tokens.  It returns a substitute.
         inline_threshold: The threshold in estimated tokens.

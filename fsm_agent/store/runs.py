@@ -145,7 +145,7 @@ class Runs:
             run: The name of the run.
             step: The number of the last common entry, or None for the last entry of the run.
             name: The name of the fork, or None for a new name.
-            factory: How the process is made, or None to fork without the code of the agent.
+            factory: How the process is made, or None to fork without the agent's code.
             by: The name of the person who forks the run, to show to people.
             edit: An outcome to add after the common entries, as JSON without a time, or an empty string for none.  An
                 outcome requires a factory.
@@ -281,7 +281,7 @@ class Runs:
 
         Raises:
             RunUnknown: If the run does not exist.
-            RunBusy: If another holder has the run.
+            RunBusy: If the run has a holder.
             UsageError: If the run has not failed, its last entry is not a failure, or its conversation has continued.
             JournalError: If the journal is damaged or forged, or its signing key is missing.
         """
@@ -380,7 +380,7 @@ class Runs:
         now_s: float | None = None,
         is_dry: bool = False,
     ) -> list[Run]:
-        """Delete ended runs, the oldest first, and return them.
+        """Delete runs that have ended, the oldest first, and return them.
 
         Runs that have not ended are kept, as are runs that are needed to read a conversation.
 

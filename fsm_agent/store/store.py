@@ -447,8 +447,8 @@ class Store(Protocol):
             key: The key of the open question that the signal answers, or an empty string if it is not an answer.
             body: The text of the signal.
             by: The name of the person who sends the signal, to show to people.
-            signal_id: An id for the signal, or an empty string.  A run accepts only one signal with each id.  Sending
-                the same signal again has no effect and raises none of the errors below.
+            signal_id: An id for the signal, or an empty string.  A run accepts only one signal with a given id.
+                Sending the same signal again has no effect and raises none of the errors below.
             content: The text to compare when a signal is repeated; by default, the body.
 
         Raises:
@@ -497,7 +497,7 @@ class Store(Protocol):
         """
 
     def head(self, conversation: str) -> Head:
-        """Return the head of a conversation, which has version 0 if the conversation has no runs."""
+        """Return the head of a conversation.  It has version 0 if the conversation has no runs."""
 
     def delete(self, run: str) -> None:
         """Delete a run with its journal, signals and questions.  A conversation's head stays the same.

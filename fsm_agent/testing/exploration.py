@@ -70,9 +70,9 @@ class Explored:
         missed: The rows that were never taken, including rows in subflows but not default rows.
         ends: How many configurations reached each end.
         longest: The number of steps on the longest path.
-        is_whole: Whether everything was tried, without reaching a limit on configurations or combinations.
+        is_whole: Whether everything was tried without reaching a limit on configurations or combinations.
         loops: Examples of loops, in words.  A loop is a path that leads back to the same state and data, on which only
-            agents and functions answer or fail, so that only the limit on steps is certain to end it.  Paths on which a
+            agents and functions answer or fail, so only the limit on steps is certain to end it.  Paths on which a
             person answers or time passes do not count.
 
     Examples:

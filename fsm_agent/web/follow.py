@@ -56,7 +56,8 @@ class RunFollower:
     store, the next process picks up the run after a crash; without one, runs are kept in memory.  Runs that other
     programs have put into the store are driven here only after a call to `answer` or `cancel`.
 
-    Use a follower in a single event loop, as in ``async with RunFollower(agent) as live``, or call `close` at the end.
+    Use a follower in a single event loop, as in ``async with RunFollower(agent) as live``, or call `close` when you are
+    done.
 
     Args:
         runnable: The agent or flow.
@@ -168,7 +169,7 @@ class RunFollower:
             NotAsked: If the run is not asking this question, or has ended.
             AlreadyAnswered: If another answer came first.
             OutcomeError: If an answer does not fit its question.
-            ReplayError: If the code has changed since the run last stopped, and now takes different steps.
+            ReplayError: If the code has changed since the run last stopped and now takes different steps.
         """
         self._check_open()
         past = await self._past(run)
@@ -265,7 +266,7 @@ class RunFollower:
 
         Raises:
             RunUnknown: If no run has this name.
-            ReplayError: If the code has changed since the run last stopped, and now takes different steps.  This is
+            ReplayError: If the code has changed since the run last stopped and now takes different steps.  This is
                 raised at the end.
             JournalError: If the journal is damaged, forged, or from another run.
         """

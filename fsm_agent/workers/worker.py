@@ -76,11 +76,11 @@ class Worker:
         drain_s: How long, in seconds, runs in progress may take to reach their next step once the worker is stopped.
             After this time, they are interrupted and released.  None means no limit.
         on_change: What happens to a run if its code has changed since it last stopped.  "report" continues with the
-            current code, and logs changed prompts.  "rest" first asks a person, as for a stuck run.  "stop" makes the
+            current code, and logs changed prompts.  "rest" asks a person first, as for a stuck run.  "stop" makes the
             worker raise the error and leaves the run to others; use it for the first worker with a new version.
-        keep: How many ended runs are kept in the store, or None for all.  Older ones are deleted each hour; see
+        keep: The number of ended runs to keep in the store, or None for all.  Older ones are deleted each hour; see
             `Runs.prune`.
-        max_age_s: How long ended runs are kept in the store, in seconds, or None for no limit.
+        max_age_s: How long to keep ended runs in the store, in seconds, or None for no limit.
         only_known: Whether to claim only runs that began under this code, judging by its fingerprint, so that two
             versions can run side by side.
 
@@ -279,7 +279,7 @@ class Worker:
     def advance(self) -> bool:
         """Claim the next due run and drive it as far as possible, or return False if there is none.
 
-        If no run is due, the worker tries a run that got stuck under other code.
+        If no run is due, the worker tries one that got stuck under other code.
         """
         return self._drive_taken(self.take_next())
 
@@ -300,7 +300,7 @@ class Worker:
                 ``until_s``.
             UsageError: If the worker does not have the run's agent.
             JournalError: If the code cannot drive the run and ``on_change="stop"``.
-            ReplayError: If the code no longer takes the steps in the journal, and ``on_change="stop"``.
+            ReplayError: If the code no longer takes the steps in the journal and ``on_change="stop"``.
         """
         return self._unless_failed(self._drive_taken(self._take(self._claim_named(run_id))))
 
@@ -317,7 +317,7 @@ class Worker:
         return result
 
     def release_stuck(self) -> bool:
-        """For an engine, make due a run that got stuck under other code, or return False if there is none."""
+        """For an engine: make a run due that got stuck under other code, or return False if there is none."""
         lease = self._claim_stuck()
         if lease is not None:
             self.runs.claims.give_back(lease, self.runs.store.load(lease.run, after=lease.n))

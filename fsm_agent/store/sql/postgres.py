@@ -133,7 +133,7 @@ class PostgresStore(SqlStore):
     """A store in a schema of a Postgres database.  The schema is created if needed.  See `Store` for the methods.
 
     For example, ``Agent(…, store="postgresql://agents@db.internal/work?schema=orders&sslmode=verify-full")``.  The
-    password comes from ``PGPASSWORD``, a password file, or the URL.  It never appears in a message, log or repr.
+    password is taken from ``PGPASSWORD``, a password file, or the URL.  It never appears in a message, log or repr.
 
     Leases use the server's clock; due times use the clock of the run's last driver.  If the session of a run's holder
     has ended, the run is due at once.

@@ -232,7 +232,7 @@ class SqliteStore(SqlStore):
     def backup(self, path: str | os.PathLike[str]) -> int:
         """Copy the store to a new file, and return the copy's size in bytes.  Others may write in the meantime.
 
-        The copy is consistent and readable only by its owner.  It also contains the leases, which expire normally or
+        The copy is consistent and can be read only by its owner.  It also contains the leases, which expire normally or
         when the first worker opens the copy.
 
         Args:
@@ -329,7 +329,7 @@ class MemoryStore(SqlStore):
         return future
 
     def forget(self, conversation: str) -> None:
-        """Delete a conversation but keep its runs.  This frees memory."""
+        """Delete a conversation, but keep its runs.  This frees memory."""
         checks.check_conversation(conversation)
         self._write(lambda c: c("DELETE FROM conversation WHERE name = :name", name=conversation))
 
