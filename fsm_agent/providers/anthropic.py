@@ -68,8 +68,13 @@ BETAS = {
     "computer_20251124": "computer-use-2025-11-24",
     "mcp_toolset": "mcp-client-2025-11-20",
 }
+BINDING_BETA = "thinking-binding-controls-2026-08-01"
 TOOLSETS = "computer_toolset_"  # the prefix of types that have no name and no options
 MOST = 4  # breakpoints in one request; the service refuses more
+_ADAPTIVE = {"type": "adaptive"}  # the default of models whose reasoning is bound
+# Corrections, functions and system prompts change between requests.  By default, the service then refuses the dialog:
+# https://platform.claude.com/docs/en/build-with-claude/preserved-thinking (2026-11).
+_UNBOUND = {"block_binding": {"prefix_mismatch_behavior": "drop_block"}}
 _TAKEN_ON = frozenset({"text", "image", "document", "tool_use", "tool_result"})  # never reasoning
 
 
@@ -84,6 +89,7 @@ class AnthropicProfile(Profile, frozen=True, kw_only=True):
     default_max_tokens: int = 16_000  # the API requires a limit; longer replies need a stream
     reasoning: Literal["adaptive", "budget"] | None = "adaptive"  # how to set the effort; None without reasoning
     reasoning_off: Literal["disabled", "between_tools"] | None = "disabled"  # how to switch it off; None if impossible
+    reasoning_bound: bool = False  # reads earlier reasoning only if all that was sent before it is unchanged
     temperature_with_top_p: bool = False  # takes both at once; otherwise top_p is omitted if the temperature is set
     system_in_dialog: bool = False  # takes system messages after other messages
 
@@ -124,6 +130,8 @@ class AnthropicCodec(Codec):
             is_offered = request.functions or settings.hosted_tools
             body |= _tools(request, model, own, limits) if is_offered else _withdrawn_functions(dialog, own)
             body |= _reasoning(settings, max_tokens, model, own)
+            if own.reasoning_bound and body.get("thinking", _ADAPTIVE) == _ADAPTIVE:
+                body["thinking"] = {**_ADAPTIVE, **_UNBOUND}
             if request.output.schema is not None:
                 format_ = kept(request.output, _form)
                 body["output_config"] = {**body.get("output_config", {}), "format": format_}
@@ -146,9 +154,10 @@ class AnthropicCodec(Codec):
         )
 
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
-        """Return the beta headers that the hosted tools need."""
+        """Return the beta headers that the hosted tools and bound reasoning need."""
         types = [profile.hosted_tools.get(tool.kind) for tool in request.settings.hosted_tools]
         wanted = [BETAS[type_] for type_ in types if type_ in BETAS]
+        wanted += [BINDING_BETA] * profile_as(AnthropicProfile, profile).reasoning_bound
         return {"anthropic-beta": ",".join(dict.fromkeys(wanted))} if wanted else {}
 
     def decoder(self, headers: Mapping[str, str]) -> AnthropicDecoder:

@@ -164,6 +164,7 @@ CLAUDE_TOOLS = {
 _COMPUTER_2024 = {"hosted_tools": {**CLAUDE_TOOLS, "computer_use": "computer_20250124"}}
 _COMPUTER_2025 = {"hosted_tools": {**CLAUDE_TOOLS, "computer_use": "computer_20251124"}}
 _NOT_FORCED = {"required_tool_choice": False, "named_tool_choice": False}
+_BOUND = {"reasoning_bound": True}
 
 # From Anthropic's model documentation, pydantic-ai's profiles and public migration guides (November 2026).
 _BY_BUDGET = {"reasoning": "budget", "temperature": True, "system_in_dialog": False}
@@ -186,12 +187,13 @@ CLAUDE_MODELS: Overrides = (
     ("claude-*-4-6*", {"temperature": True, "system_in_dialog": False, **_COMPUTER_2025}),
     ("claude-opus-4-7*", {"system_in_dialog": False, **_COMPUTER_2025}),
     ("claude-sonnet-5", {"system_in_dialog": False}),
-    ("claude-sonnet-5-5*", {"reasoning_off": "between_tools"}),
-    ("claude-opus-5-5*", {"reasoning_off": None, **_NOT_FORCED}),
+    ("claude-haiku-5-5*", _BOUND),
+    ("claude-sonnet-5-5*", {"reasoning_off": "between_tools", **_BOUND}),
+    ("claude-opus-5-5*", {"reasoning_off": None, **_NOT_FORCED, **_BOUND}),
     ("claude-fable-*", {"reasoning_off": None}),
-    ("claude-fable-5-[1-9]*", _NOT_FORCED),
+    ("claude-fable-5-[1-9]*", {**_NOT_FORCED, **_BOUND}),
     ("claude-mythos-*", {"reasoning_off": None}),
-    ("claude-mythos-5-[1-9]*", _NOT_FORCED),
+    ("claude-mythos-5-[1-9]*", {**_NOT_FORCED, **_BOUND}),
     ("claude-mythos-preview*", {**_NOT_FORCED, **_COMPUTER_2025}),
 )
 

@@ -15,7 +15,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Settings
 from fsm_agent.prompts import Output
-from fsm_agent.providers import AnthropicProfile, Profile
+from fsm_agent.providers import AnthropicProfile, Profile, providers
 
 
 class Tree(BaseModel):
@@ -129,6 +129,22 @@ def test_effort_is_a_level_for_models_that_adapt() -> None:
     for effort, level in (("minimal", "low"), ("low", "low"), ("max", "max")):
         said = set_to(reasoning_effort=effort, temperature=0.5)
         assert said == {"max_tokens": 16_000, "thinking": {"type": "adaptive"}, "output_config": {"effort": level}}
+
+
+def test_reasoning_that_is_bound_to_an_earlier_request_is_dropped_and_no_error() -> None:
+    bound = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+    header = {"anthropic-beta": "thinking-binding-controls-2026-08-01"}
+    for model, effort, thinking, betas in [
+        ("claude-fable-5-1", None, bound, header),
+        ("claude-opus-5-5", "low", bound, header),
+        ("claude-sonnet-5-5", "none", {"type": "between_tools"}, header),
+        ("claude-opus-4-5-20251101", None, None, {}),
+        ("claude-opus-5", "low", {"type": "adaptive"}, {}),
+    ]:
+        request = Request(messages=(USER,), settings=Settings(reasoning_effort=effort))
+        profile = providers()["anthropic"].profile_of(model)
+        body = json.loads(CODEC.encode(request, model=model, profile=profile, stream=False))
+        assert (body.get("thinking"), CODEC.request_headers(request, profile)) == (thinking, betas)
 
 
 def test_model_is_told_not_to_reason() -> None:
