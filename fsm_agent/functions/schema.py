@@ -7,9 +7,11 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from enum import Enum
+from functools import cache, cached_property, partial
 from types import SimpleNamespace
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     NotRequired,
@@ -26,10 +28,14 @@ import typing_extensions
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import Context
 
+if TYPE_CHECKING:
+    from pydantic.json_schema import GenerateJsonSchema
+
 _MAY_BE_NONE = re.compile(r"\b(None|Optional|Any|object)\b")
 _CONTEXT_NAMES = ("ctx", "context", "run_context", "run_ctx")  # names of parameters that are never meant for a model
 _PARAMETERS_FIRST = re.compile(r"\A((?:Args|Arguments|Parameters|Params):\n)(.*)", re.DOTALL)
 _NO_DESCRIPTION = "-"
+_UNCHANGED = (str, int, bool, type(None))  # JSON keeps a value of these types as it is
 _UNRESOLVABLE = (AttributeError, NameError, SyntaxError, TypeError)  # raised for an annotation
 
 
@@ -39,6 +45,41 @@ def undescribable() -> tuple[type[Exception], ...]:
     from pydantic_core import SchemaError
 
     return (PydanticUserError, SchemaError, AssertionError, NameError, TypeError, ValueError)
+
+
+@cache
+def input_schema() -> type[GenerateJsonSchema]:
+    """Return a generator of JSON Schema that refuses an enumeration if JSON cannot express one of its values.
+
+    pydantic describes the value ``(1, 2)`` as ``[1, 2]``, but does not accept this list from a model.
+    """
+    from pydantic import PydanticUserError, ValidationError
+    from pydantic.json_schema import GenerateJsonSchema
+    from pydantic_core import PydanticSerializationError, SchemaValidator, to_json
+
+    def check(schema: Any, members: list[Any]) -> None:
+        values = [member.value if isinstance(member, Enum) else member for member in members]
+        unsure = [member for member, value in zip(members, values, strict=True) if type(value) not in _UNCHANGED]
+        validator = SchemaValidator(schema) if unsure else None
+        for member in unsure:
+            try:
+                is_read = validator and validator.validate_json(to_json(member, inf_nan_mode="null")) == member
+            except (ValidationError, PydanticSerializationError):
+                is_read = False
+            if not is_read:
+                why = f"{member!r}: expected a value that JSON can express, such as a text or a number"
+                raise PydanticUserError(why, code=None)
+
+    class InputSchema(GenerateJsonSchema):
+        def enum_schema(self, schema: Any) -> dict[str, Any]:
+            check(schema, schema["members"])
+            return super().enum_schema(schema)
+
+        def literal_schema(self, schema: Any) -> dict[str, Any]:
+            check(schema, schema["expected"])
+            return super().literal_schema(schema)
+
+    return InputSchema
 
 
 def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,7 +100,7 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
     arguments = signature.arguments_type(documented)
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(arguments)
-        schema = adapter.json_schema()
+        schema = adapter.json_schema(schema_generator=input_schema())
     except undescribable() as error:
         raise UsageError(f"the parameters of function {name!r} have no JSON schema: {error}") from error
     schema.pop("title", None)

@@ -17,7 +17,7 @@ from fsm_agent._internal.structs import UNIONS, Value, Vector, type_adapter, typ
 from fsm_agent.errors import ParseError, PromptError, UsageError
 from fsm_agent.functions.arguments import described_errors
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.schema import undescribable
+from fsm_agent.functions.schema import input_schema, undescribable
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Finish, TokenLogprob
 from fsm_agent.prompts.repairs import MATCHED, granted, matched, only_close, repaired
@@ -211,7 +211,8 @@ class Output:
         self._bare_schema: dict[str, Any] | None = None
         try:
             self._adapter = None if type is str else adapter_of(type)
-            self._bare_schema = None if self._adapter is None else self._adapter.json_schema()
+            if self._adapter is not None:
+                self._bare_schema = self._adapter.json_schema(schema_generator=input_schema())
         except undescribable() as error:
             if _TAKES_ANYTHING not in str(error):
                 why = str(error).partition(". Set `arbitrary_types_allowed")[0]  # an option that the user cannot set

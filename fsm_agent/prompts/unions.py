@@ -43,6 +43,7 @@ _OPAQUE = ("any", "function-plain", "is-instance", "is-subclass", "custom", "cal
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+    from pydantic.json_schema import GenerateJsonSchema
 
 Core = Any  # a core schema of pydantic: nested dicts
 Constant = tuple[type, Any]
@@ -248,18 +249,18 @@ class _Reader:
     def validate_json(self, document: str, *, context: Any = None) -> Any:
         return self._validator.validate_json(document, context=context)
 
-    def json_schema(self) -> dict[str, Any]:
-        return self._described("shown")
+    def json_schema(self, *, schema_generator: type[GenerateJsonSchema]) -> dict[str, Any]:
+        return self._described("shown", schema_generator)
 
     def all_json_schema(self) -> dict[str, Any]:
         """Return the JSON Schema for everything that is read: members with and without their tags."""
-        return self._described("all")
-
-    def _described(self, purpose: Purpose) -> dict[str, Any]:
         from pydantic.json_schema import GenerateJsonSchema
 
+        return self._described("all", GenerateJsonSchema)
+
+    def _described(self, purpose: Purpose, schema_generator: type[GenerateJsonSchema]) -> dict[str, Any]:
         core = _Walk(self._core, purpose).of(self._core)
-        generated: dict[str, Any] = GenerateJsonSchema().generate(core, "validation")
+        generated: dict[str, Any] = schema_generator().generate(core, "validation")
         return generated
 
 

@@ -7,6 +7,8 @@ import json
 import sys
 import typing
 from collections.abc import Callable
+from datetime import date
+from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal, Optional, Required, TypeVar
@@ -396,6 +398,10 @@ class TestAnnotations:
             typing.Never,
             Annotated[str, Field(pattern="(")],
             Annotated[int, Field(gt="x")],
+            Enum("Day", {"first": date(2026, 1, 1)}),
+            list[Enum("Planet", {"EARTH": (5.97, 6.37)})],
+            Enum("Size", {"endless": float("inf")}),
+            Literal[b"x"],
         ],
         ids=str,
     )

@@ -133,7 +133,8 @@ class TestSchema:
             assert "arbitrary_types" not in str(caught.value)
 
     def test_what_has_no_schema_is_told(self):
-        for kind in [object(), Callable[[], int], "no_such_name"]:
+        planets = enum.Enum("Planets", {"EARTH": (5.97, 6.37)})  # a document has a list and no tuple
+        for kind in [object(), Callable[[], int], "no_such_name", planets, dict[str, list[planets]], planets | Review]:
             with pytest.raises(PromptError, match="output"):
                 Output(kind)
 
