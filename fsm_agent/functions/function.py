@@ -34,7 +34,7 @@ from fsm_agent.functions.policy import OnError as OnError
 from fsm_agent.functions.policy import Policy, PolicyOptions, check_names, check_policy
 from fsm_agent.functions.policy import Retries as Retries
 from fsm_agent.functions.schema import described, passing
-from fsm_agent.messages.message import FunctionCall, object_text
+from fsm_agent.messages.message import Attachment, FunctionCall, object_text
 from fsm_agent.validation import require
 
 P = ParamSpec("P", default=...)
@@ -366,11 +366,12 @@ def _unpickled(state: dict[str, Any]) -> Function:
     return Function(**plain, validator=validator)
 
 
-def result_text(value: Any, unknown: set[str] | None = None) -> str:
+def result_text(value: Any, unknown: set[str] | None = None, files: list[Attachment] | None = None) -> str:
     """Return a function's result as text for the model: a string unchanged, and any other value as JSON.
 
     A value that JSON cannot express, such as bytes that are not text, is shown as its ``str`` or ``repr``, and the name
-    of its type is added to ``unknown``.
+    of its type is added to ``unknown``.  An image or document inside the value is moved to ``files``, if given, and
+    shown as its number there.
     """
     if isinstance(value, str):  # half a surrogate pair, as in file names, cannot be encoded
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
@@ -385,6 +386,9 @@ def result_text(value: Any, unknown: set[str] | None = None) -> str:
         return str(inner)
 
     def plain(inner: Any) -> Any:
+        if files is not None and isinstance(inner, Attachment):
+            files.append(inner)
+            return f"[attachment {len(files)}]"
         if isinstance(inner, msgspec.Struct):
             return msgspec.to_builtins(inner, enc_hook=shown)
         return dict(inner) if isinstance(inner, Mapping) else shown(inner)

@@ -394,17 +394,19 @@ class FunctionActivity(UserCodeActivity):
             parts = [part.text if isinstance(part, Text) else part for part in value.parts]
         else:
             parts = value if isinstance(value, (list, tuple)) else (value,)
-        attachments = tuple([part for part in parts if isinstance(part, Attachment)])
-        if self.function.format is not None or not (attachments or is_payload):
-            return self._text_of(value), attachments
-        words = [part for part in parts if not isinstance(part, Attachment)]
-        return "\n".join(map(self._text_of, words)), attachments
+        files = [part for part in parts if isinstance(part, Attachment)]
+        if self.function.format is not None or not (files or is_payload):
+            text = self._text_of(value, files)
+        else:
+            text = "\n".join([self._text_of(part, files) for part in parts if not isinstance(part, Attachment)])
+        return text, tuple(files)
 
-    def _text_of(self, value: Any) -> str:
+    def _text_of(self, value: Any, files: list[Attachment]) -> str:
+        """Return a value as text for the model, and add the images and documents inside it to ``files``."""
         if self.function.format is not None:
             return self.function.format_result(value, self.effect.call)
         unknown: set[str] = set()
-        text = result_text(value, unknown)
+        text = result_text(value, unknown, files)
         if unknown:
             LOG.warning(
                 "%s returned %s, which JSON cannot express: the model sees its str(); return text, or pass format=…",

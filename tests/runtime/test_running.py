@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
@@ -444,9 +445,15 @@ class TestMiddleware:
 INTEGER_N = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
+@dataclass
+class Scan:
+    page: Image
+
+
 class TestWhatItReturned:
     IMAGE = Image(data=b"png", media_type="image/png")
     DOCUMENT = Document(data=b"pdf", media_type="application/pdf")
+    BOTH = '{"page":"[attachment 1]","of":{"bill":"[attachment 2]"}}'
 
     @pytest.mark.parametrize(
         ("value", "text", "attachments"),
@@ -458,6 +465,9 @@ class TestWhatItReturned:
             (("first", IMAGE, {"page": 2}, DOCUMENT), 'first\n{"page":2}', (IMAGE, DOCUMENT)),
             (Payload((Text("first"), IMAGE, Text("second"), DOCUMENT)), "first\nsecond", (IMAGE, DOCUMENT)),
             (Payload.text("words alone"), "words alone", ()),
+            ({"page": IMAGE, "of": {"bill": DOCUMENT}}, BOTH, (IMAGE, DOCUMENT)),
+            ([DOCUMENT, {"page": IMAGE}], '{"page":"[attachment 2]"}', (DOCUMENT, IMAGE)),
+            (Scan(page=IMAGE), '{"page":"[attachment 1]"}', (IMAGE,)),
         ],
     )
     def test_words_and_what_is_beside_them(self, value: Any, text: str, attachments: Any):
