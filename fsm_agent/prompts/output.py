@@ -15,7 +15,7 @@ from pydantic_core import ValidationError, to_json
 
 from fsm_agent._internal.structs import UNIONS, Value, Vector, type_adapter, type_words, without_notes
 from fsm_agent.errors import ParseError, PromptError, UsageError
-from fsm_agent.functions.arguments import described_errors
+from fsm_agent.functions.arguments import described_errors, target_of
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.schema import input_schema, undescribable
 from fsm_agent.messages.message import FunctionCall
@@ -174,6 +174,8 @@ MAX_BROKEN = 8  # pieces of one answer that are repaired
 # The repairs to an answer, as traces show them.
 IN_PROSE = "the JSON was found inside the answer"
 MENDED = "the JSON was repaired by json-repair"
+_NOT_ANY_TEXT = frozenset({"enum", "const", "format"})
+_BRACKETS = frozenset("{[")
 QUOTED = "the text had no quotes"
 _WITHOUT_PROSE = ("date", "date-time", "time", "duration", "uuid")  # formats of text that nothing else fits
 
@@ -429,7 +431,7 @@ class _Search:
         found = found or self._nearly()
         if found is None and is_cut:
             raise ParseError(CUT_OFF)
-        return found or self._refuse()
+        return found or self._in(_plain(self.output, text), QUOTED) or self._refuse()
 
     def _in(self, candidates: Iterable[str], note: str) -> Parsed[Any] | None:
         for document in candidates:
@@ -510,6 +512,16 @@ def _quoted(output: Output, text: str) -> Iterator[str]:
     """Yield the text as JSON if it is a bare date or has another format that never occurs in prose."""
     if output.bare_schema.get("format") in _WITHOUT_PROSE:
         yield to_json(text.strip()).decode()
+
+
+def _plain(output: Output, text: str) -> Iterator[str]:
+    """Yield the text as JSON if it has no brackets and the type takes any text, and otherwise objects and lists."""
+    schema = output.bare_schema
+    kinds = [target_of(schema, kind.get("$ref", "")) or kind for kind in schema.get("anyOf", [schema])]
+    plain = [kind for kind in kinds if kind.get("type") not in ("object", "array")]
+    takes_text = [kind.get("type") == "string" and not kind.keys() & _NOT_ANY_TEXT for kind in plain] == [True]
+    if takes_text and text.strip() and _BRACKETS.isdisjoint(text):
+        yield to_json(text).decode()
 
 
 def _row(text: str) -> Iterator[str]:

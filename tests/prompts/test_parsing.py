@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import date
-from typing import Annotated, Any, Optional, Union
+from typing import Annotated, Any, Literal, Optional, Union
 from uuid import UUID
 
 import pytest
@@ -243,6 +243,24 @@ class TestWhereJsonStands:
 
 
 class TestTypes:
+    def test_plain_text_is_a_value_of_the_only_type_that_it_fits(self):
+        for kind in (str | Review, list[str] | Review | str, Annotated[str, Field(max_length=20)]):
+            assert Output(kind).parse("Which book?") == "Which book?"
+        for kind, text in [
+            (str | Review, ""),
+            (str | Review, "Of {title}."),  # perhaps a broken object
+            (str | None, "None"),
+            (int | str, "It is 42."),
+            (bool | str, "True"),
+            (Color | str, "Red, I think"),
+            (Literal["a"] | Review, "b"),
+            (Annotated[str, Field(max_length=3)], "Which book?"),
+        ]:
+            with pytest.raises(ParseError):
+                Output(kind).parse(text)
+        with pytest.raises(ParseError):
+            Output(str | Review).parse("Which bo", is_cut=True)
+
     def test_a_value_of_the_type(self):
         for kind, text, value in [
             (int, "42", 42),
