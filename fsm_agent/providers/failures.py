@@ -194,7 +194,7 @@ def _error(status: int, meant: int, headers: Mapping[str, str], report: _Report)
         code=_shorten_message(next(iter(words or report.codes), "")[:100]) or None,
         request_id=request_id(headers) or report.request_id,
         retryable=retryable,
-        retry_after_s=report.retry_after_s if delay_s is None else delay_s,
+        retry_after_s=delay_s or report.retry_after_s or None,
     )
 
 

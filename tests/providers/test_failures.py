@@ -154,6 +154,7 @@ def test_headers_say_how_long_to_wait() -> None:
 def test_body_says_how_long_to_wait() -> None:
     for error, seconds in [
         ({"message": "no", "details": [{"@type": "x"}, {"retryDelay": "34.4s"}]}, 34.4),
+        ({"message": "no", "details": [{"retryDelay": "0s"}]}, None),
         ({"message": "no", "retry_after": 5}, 5.0),
         ({"message": "Rate limit reached. Please try again in 7.66s. Visit"}, 7.66),
         ({"message": "Please try again in 1m2.5s."}, 62.5),
