@@ -42,7 +42,7 @@ from fsm_agent.agents import Metrics
 from fsm_agent.call import Injected, any_of, rounds_of, snapshot
 from fsm_agent.clients import CommandClient, HttpClient, Network, client_for
 from fsm_agent.context import Budget, keep_last
-from fsm_agent.diagrams import render, trace_diagram
+from fsm_agent.diagrams import Diagram, render, trace_diagram
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import (
     Flow,
@@ -62,7 +62,7 @@ from fsm_agent.runtime import Cache, spans_of
 from fsm_agent.store import Runs
 from fsm_agent.testing import Delayed, Script, explore, function_call, registries, token_reply
 from fsm_agent.validation import safe_repr
-from fsm_agent.web import inspector_app
+from fsm_agent.web import RunFollower, inspector_app
 
 if TYPE_CHECKING:
     from elsewhere import Ledger
@@ -862,6 +862,17 @@ NO_TEXTS = (Plain, 1, b"x")
         ("adapt", lambda value: MCPServer.http(URL, adapt=value), (1, Plain, coroutine)),
         ("headers", lambda value: MCPServer.http(URL, headers=value), (Plain, 1, "A: b", {"A": 1})),
         ("env", lambda value: MCPServer.stdio("cat", env=value), (Plain, 1, "A=1", {"A": 1})),
+        *[
+            ("prompts", make, (None, 0, "x", {1: 1}, Plain, b"x"))
+            for make in (
+                lambda value: RunFollower(agent(store=MemoryStore()), prompts=value),
+                lambda value: Worker([agent()], MemoryStore(), prompts=value),
+            )
+        ],
+        ("title", lambda value: Diagram(title=value, nodes=(), edges=()), (None, 1, Plain)),
+        ("nodes", lambda value: Diagram(title="t", nodes=value, edges=()), (None, 1, "A", ("A",), Plain)),
+        ("edges", lambda value: Diagram(title="t", nodes=(), edges=value), (None, 1, (("A", "B"),), Plain)),
+        ("caption", lambda value: Diagram(title="t", nodes=(), edges=(), caption=value), (None, "t", (1,))),
         ("agents", lambda value: inspector_app(MemoryStore(), agents=value), (None, 1, Plain, b"x")),
     ],
 )

@@ -6,7 +6,7 @@ A prompt's fingerprint is a short string that changes when the prompt's text, fu
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -659,6 +659,13 @@ def fingerprint_of(prompt: Prompt[Any]) -> str:
     if parts := getattr(prompt.template, "parts", None):
         data.append(parts)
     return _digest(to_json(data, fallback=_name_of, serialize_unknown=True))
+
+
+def by_path(prompts: Iterable[Prompt[Any]]) -> dict[str, Prompt[Any]]:
+    """Return the prompts that are passed as ``prompts``, by their paths."""
+    kept = [*prompts] if isinstance(prompts, Iterable) else [None]
+    require("prompts", prompts, all(isinstance(prompt, Prompt) for prompt in kept), "a list of prompts")
+    return {prompt.path: prompt for prompt in kept}
 
 
 def fingerprint_under(prompt: Prompt[Any], system: Any) -> str:

@@ -28,7 +28,7 @@ from fsm_agent.functions.context import LATER, GivenDeps, check_deps
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.events import Done, Event
 from fsm_agent.messages.message import Message
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.prompt import Prompt, by_path
 from fsm_agent.runtime.log import LOG
 from fsm_agent.store.attempts import check_not_stuck
 from fsm_agent.store.claiming import ProcessFactory
@@ -110,7 +110,7 @@ class RunFollower:
             check_deps(deps)
         check_options(self.runnable, options, OPTIONS)
         self.runnable._definition({**options, "deps": LATER})  # refuses wrong values
-        self._prompts = {prompt.path: prompt for prompt in prompts}
+        self._prompts = by_path(prompts)
         self._options, self._drives, self._service = {**options, "deps": deps}, drives, service
         self._driven: dict[str, EventLog] = {}
         self._tasks: set[asyncio.Task[None]] = set()

@@ -42,6 +42,7 @@ from fsm_agent.call.question_forms import (
 )
 from fsm_agent.errors import FsmAgentError, UsageError
 from fsm_agent.functions.context import LATER
+from fsm_agent.prompts.prompt import by_path
 from fsm_agent.store.errors import NotAsked, RunUnknown
 from fsm_agent.store.history import RunHistory, read
 from fsm_agent.store.listing import watched_run
@@ -172,7 +173,7 @@ class Inspector:
         are_agents = isinstance(agents, Sequence) and all(hasattr(agent, "name") for agent in agents)
         require("agents", agents, are_agents, "a list of agents and flows")
         self._agents = {agent.name: agent for agent in agents}
-        self._prompts = {prompt.path: prompt for prompt in prompts}
+        self._prompts = by_path(prompts)
         self._form_token = derive_token(new_token(), "forms")
         self._user = user or _signed_in
         self._read = lru_cache(_KEPT)(lambda row: read(runs, row.id))

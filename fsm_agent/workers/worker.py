@@ -25,7 +25,7 @@ from fsm_agent.call.journal import Header, header_of
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import GivenDeps, Made, deps_for
 from fsm_agent.messages.events import Event, Stepped
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.prompt import Prompt, by_path
 from fsm_agent.runtime import portal
 from fsm_agent.runtime.driver import Driver
 from fsm_agent.runtime.drivers import AsyncDriver, SyncDriver, last_event
@@ -138,7 +138,7 @@ class Worker:
         require("keep", keep, keep is None or is_whole(keep, 0), "a whole number of at least 0, or None")
         require("max_age_s", max_age_s, max_age_s is None or is_amount(max_age_s), "a number of seconds, or None")
         self._keep, self._max_age_s = keep, max_age_s
-        self._prompts = {prompt.path: prompt for prompt in prompts}
+        self._prompts = by_path(prompts)
         self._known: tuple[str, ...] | None = None
         if only_known:
             own = [*self._prompts.values()]
