@@ -454,7 +454,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         that you pass replace them.
 
         If the prompt has changed, the call's ``prompt_change`` says so and a warning is logged, or, with
-        ``on_change="error"``, an error is raised instead.  Treat an unsigned document like code, and restore it only if
+        ``on_change="error"``, an error is raised instead.  Treat an unsigned document as code, and restore it only if
         you trust its source; see `fsm_agent.call.restore`.
 
         Raises:

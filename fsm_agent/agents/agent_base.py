@@ -216,11 +216,11 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
                 forecast = self.agents["forecaster"].call(task).output
                 return self.agents["editor"].call(f"Shorten: {forecast}").output
 
-    The method may also take the call's `Context`: ``answer(self, task, context)``.  It returns the output, and its
-    return annotation is the output type.  An exception makes the call fail.  The call's usage includes the sub-agents'
-    tokens.  The method is plain Python, so it starts again after a crash, and cannot wait for a person.  If it must
+    The method may also take the call's `Context`: ``answer(self, task, context)``.  It returns the output, whose type
+    is its return annotation.  An exception makes the call fail.  The call's usage includes the sub-agents' tokens.  The
+    method is plain Python, so it starts from the beginning after a crash, and cannot wait for a person.  If it must
     survive a crash or wait for a person, write a flow with the same agents instead: ``flow.bound(team.agents)``.  A
-    ``call`` method, which other libraries require, also works and becomes ``answer``.
+    ``call`` method, as required by other libraries, also works and becomes ``answer``.
 
     Args:
         config: Models, system prompts and limits; see `AgentConfig`.

@@ -126,8 +126,9 @@ def handoff(
 ) -> Function[..., Any, Deps]:
     """Return a function that a model calls to hand the dialog over to another agent.
 
-    From then on, the other agent governs the dialog with its system prompt, functions, model and limits.  Its answer is
-    the call's answer.  It also answers the next turns of the conversation, until it hands the dialog over itself.
+    From then on, the other agent governs the dialog with its own system prompt, functions, model and limits.  Its
+    answer is the call's answer.  It also answers the following turns of the conversation until it hands the dialog over
+    itself.
 
     The call enters the state ``HandedOver`` and reports the agent's events as `Inside` events.  Other functions in the
     same reply run first.  If a reply contains several handoffs, the first one that is allowed takes effect, and the

@@ -165,7 +165,7 @@ class RunHandle(Generic[Result]):
     def cancel(self, reason: str = "", *, by: str = "") -> None:
         """Cancel the run.  Its current or next driver ends it.
 
-        A run that is scheduled for later becomes due at once, and ends without a request to a model.
+        A run that is scheduled for later becomes due at once and ends without a request to a model.
 
         Args:
             reason: The reason, to show to people.

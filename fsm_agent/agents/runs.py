@@ -141,7 +141,7 @@ def _without_deps(options: Mapping[str, Any]) -> Mapping[str, Any]:
 class AgentRuns(BoundRuns, Generic[Deps, Out]):
     """The runs of an agent or a conversation in its store, available as ``agent.runs``.
 
-    A run is a call that the store saves step by step.  Any process can follow it, answer it and continue it.
+    A run is a call that the store saves step by step.  Any process can follow, answer and continue it.
 
     Attributes:
         all: All runs in the store, as `Runs`.

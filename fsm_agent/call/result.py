@@ -332,7 +332,7 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
     def context(self) -> tuple[ContextUse, ...]:
         """What each answered request showed the model: tokens, omissions, and whether it extended the previous request.
 
-        If a request showed the whole dialog and its tokens were not counted beforehand, only the provider's counts are
+        If a request showed the whole dialog and its tokens were not counted in advance, only the provider's counts are
         known.
         """
         return uses_of(self.record)

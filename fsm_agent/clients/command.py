@@ -181,7 +181,7 @@ _SEVERAL = "This is the conversation so far. Answer with the next message of the
 class CommandClient(SyncVerbs):
     """A client that runs a command for each request, without a shell.
 
-    The prompt goes to the command's standard input, or replaces ``{prompt}`` in an argument.  ``{system}`` and
+    The prompt is sent to the command's standard input or replaces ``{prompt}`` in an argument.  ``{system}`` and
     ``{model}`` stand for the system prompt and the model.  Several messages become a transcript.  A request whose text
     could be mistaken for an option is refused, unless an argument ``--`` precedes the text.
 

@@ -184,7 +184,7 @@ def keep_last(rounds: int) -> Pass:
 
     A round is a message from the model with the results of its calls.  The window moves in steps: when there are more
     than ``rounds`` rounds, it shows about half that number and then grows again.  Most requests therefore extend the
-    previous request, so that the provider's cache stays valid.
+    previous request, and the provider's cache stays valid.
 
     Args:
         rounds: The maximum number of rounds to show; 1 or more.
@@ -508,7 +508,7 @@ def _round_of(id: str) -> str:
 def compress(keep: int = 8) -> Pass:
     """Return a pass that shows each function call in older rounds as one line: ``name(arguments) → result``.
 
-    A line contains the first 80 characters of the arguments, and the first line of the result.  The text of the model's
+    A line contains the first 80 characters of the arguments and the first line of the result.  The text of the model's
     message is kept.  Like `keep_last`, this pass moves its window in steps.
 
     Args:

@@ -144,7 +144,7 @@ def summarize(
     summary fails, the call continues with ``keep_last(keep)``, and `CallResult.failures` contains the error.
 
     In a `Budget`, the summary is made as soon as a request is too long.  It then leaves fewer than ``keep`` rounds
-    unchanged if these would take more than three quarters of ``soft``.
+    unchanged if these would take up more than three quarters of ``soft``.
 
     Args:
         keep: How many of the newest rounds are shown unchanged; 1 or more.

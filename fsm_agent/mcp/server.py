@@ -216,7 +216,8 @@ class ToolServer:
         """Serve any number of clients on this machine over HTTP until the process is told to stop.
 
         A request whose ``Host`` or ``Origin`` names another machine is refused, so websites have no access.  For
-        clients on other machines, put ``official.streamable_http_app(…)`` into a server of your own, with a login.
+        clients on other machines, put ``official.streamable_http_app(…)`` into a server of your own that requires a
+        login.
 
         Args:
             host: An address of this machine.

@@ -185,7 +185,7 @@ def instrument(
 ) -> Instrumentation:
     """Record spans and metrics for all agents and flows in this OS process from now on.
 
-        Call ``instrument()`` at the start of a program, after setting its tracer provider.  In a test, use
+    Call ``instrument()`` at the start of a program, after its tracer provider has been set.  In a test, use
     ``with instrument(tracer_provider=provider): …``.  Recording does not affect runs or results.  Exceptions from
     providers and exporters are logged.
 

@@ -245,7 +245,7 @@ class Runs:
         return checks.is_repeated_signal(run, signal_id, self.store.signalled(run, signal_id), _digest(content))
 
     def cancel(self, run: str, reason: str = "", *, by: str = "") -> None:
-        """Post a cancellation, upon which the run's current or next driver ends the run.
+        """Post a cancellation.  The run's current or next driver then ends the run.
 
         A run without a driver ends when it is driven by a worker, by ``runs.resume`` or by its conversation's next
         turn.
@@ -364,7 +364,7 @@ class Runs:
     def health(self) -> RunsHealth:
         """Count the runs that are due, held, stuck, or waiting for an answer.
 
-        The result also says how long the oldest due run has been waiting.  If a run has been due for a long time,
+        The result also shows how long the oldest due run has been waiting.  If a run has been due for a long time,
         probably no running worker knows its agent.
 
         Raises:
@@ -380,7 +380,7 @@ class Runs:
         now_s: float | None = None,
         is_dry: bool = False,
     ) -> list[Run]:
-        """Delete runs that have ended, the oldest first, and return them.
+        """Delete runs that have ended, oldest first, and return them.
 
         Runs that have not ended are kept, as are runs that are needed to read a conversation.
 

@@ -381,7 +381,7 @@ class Store(Protocol):
         again.
 
         A run with pending signals is due regardless of the suspension, unless it has ended or is waiting for other
-        signals.  A run that has ended is never due.  Entries reset `Lease.tries`, and so does a suspension, unless it
+        signals.  A run that has ended is never due.  `Lease.tries` is reset by entries, and by a suspension unless it
         is due at once or ``is_in_vain``.
 
         Repeating an append has no effect if there was no other claim in between.  The repetition must have the same
@@ -478,8 +478,8 @@ class Store(Protocol):
         The cost depends on the size of the page, not of the store, with three exceptions.  With `RunFilter.prefix` or
         `RunFilter.service`, all runs that match these conditions are examined, and with `RunFilter.due_before`, all
         runs.  With `RunFilter.text`, a limited number of runs is examined, so a page may be short or empty even if
-        there is a next page.  A run that changes between two pages moves to the front, so the later pages do not
-        include it.
+        there is a next page.  A run that changes between two pages moves to the front, so later pages do not include
+        it.
 
         Args:
             after: The `Page.next` of the previous page, or None for the first page.
@@ -502,7 +502,7 @@ class Store(Protocol):
     def delete(self, run: str) -> None:
         """Delete a run with its journal, signals and questions.  A conversation's head stays the same.
 
-        Runs that are waiting for this run to end start as if it had ended.
+        Runs that are waiting for this run to end will start as if it had ended.
 
         Raises:
             RunUnknown: If the run does not exist.

@@ -103,14 +103,14 @@ def explore(
     holds: Callable[[str, D], bool] | None = None,
     limit: int = LIMIT,
 ) -> Explored:
-    """Follow every path through a flow, the shortest first, without calling any model or function.
+    """Follow every path through a flow, shortest first, without calling any model or function.
 
     Subflows are explored as well.  For states with members, `explore` tries combinations of the members' results: first
     enough to include each result once, then up to 1,000 others each time the state is entered.  `gather` and `each`
-    receive their results in the order in which the members are listed.  If not all members are needed, each member
+    receive their results in the order in which the members are listed.  If not all members are needed, each of them
     finishes first in one of the combinations.
 
-    All guards, actions, tasks and questions are called twice, to check that they are pure.
+    All guards, actions, tasks and questions are called twice to check that they are pure.
 
     Args:
         flow: The flow.

@@ -16,7 +16,7 @@ def vcr_config() -> dict[str, Any]:
     """Return `vcrpy` options that keep secrets out of cassettes, for a fixture named ``vcr_config``.
 
     Requests match if their method, URL and body are equal, regardless of the order and spacing of JSON.  Keys, and
-    anything that looks like a key or an account, are masked first, as in errors.  Only a few harmless headers are kept.
+    anything that looks like a key or an account, are first masked as in errors.  Only a few harmless headers are kept.
 
     Examples:
         >>> vcr_config()["match_on"]

@@ -252,7 +252,7 @@ class Worker:
     def stop(self) -> None:
         """Ask `run` and `arun` to return.  This may be called from any thread or signal handler.
 
-        Each run in progress stops, and is released, after a step at which no request or function is in progress, or
+        Each run in progress is stopped and released after a step at which no request or function is in progress, or
         after ``drain_s`` seconds at the latest.
         """
         self.stopping.set()
