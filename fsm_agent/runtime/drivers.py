@@ -80,8 +80,12 @@ class AsyncDriver(Driver):
 
     async def _give_back(self, recorder: Recorder, raised: object) -> None:
         recorder.finish(is_stopped=True, raised=raised)
-        while recorder.is_behind:
-            await self._write(recorder)
+        try:
+            while recorder.is_behind:
+                await self._write(recorder)
+        except asyncio.CancelledError:  # again, so the rest is written without this task
+            portal.ThreadTask(partial(_write_rest, recorder)).start()
+            raise
 
     def wait(self) -> Awaitable[Event | None]:
         """Write the journal, or wait up to `patience_s` seconds until something happens.
@@ -258,6 +262,11 @@ def _one_cancellation() -> AbstractContextManager[Any]:
     import anyio
 
     return anyio.CancelScope(shield=True)
+
+
+def _write_rest(recorder: Recorder) -> None:
+    while recorder.is_behind:
+        recorder.write()
 
 
 def _ring(bell: asyncio.Future[None]) -> None:

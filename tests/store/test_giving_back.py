@@ -9,7 +9,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +232,43 @@ def test_a_task_that_is_cancelled_again_in_its_cleanup_gives_its_run_back(is_las
     asyncio.run(main())
     assert driving.cancelled()
     assert (loaded(store).run.holder, loaded(store).run.due_s) == (None, 0.0)
+    store.close()
+
+
+class Writing(Slow):
+    """A store whose writes, rather than its claims, take as long as the test likes."""
+
+    create, claim = SqliteStore.create, SqliteStore.claim
+
+    def submit(self, *args: Any, **options: Any) -> Any:
+        return self.pool.submit(self.append, *args, **options)
+
+    def append(self, *args: Any, **options: Any) -> int:
+        self._hold_up()
+        return super().append(*args, **options)
+
+    @cached_property
+    def pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1)
+
+
+def test_a_task_that_is_cancelled_again_while_it_writes_gives_its_run_back(tmp_path: Path):
+    store = Writing(tmp_path / "runs.db")
+    agent = Agent(Script("fine"), name="clerk", store=store)
+
+    async def main() -> None:
+        task = asyncio.create_task(agent.acall("Go.", run_id="r1"))
+        await asyncio.to_thread(store.is_claiming.wait, 30)
+        for _ in range(2):
+            task.cancel()
+            await asyncio.wait([task], timeout=0)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        store.may_claim.set()
+
+    asyncio.run(main())
+    assert store.is_back.wait(30)
+    assert loaded(store).run.holder is None
     store.close()
 
 
