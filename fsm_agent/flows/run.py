@@ -44,7 +44,7 @@ from fsm_agent.flows.process import (
     noting,
 )
 from fsm_agent.flows.record import AwaitAnswer, Edited, FlowEnding, FlowRecord, Timer, step_name
-from fsm_agent.flows.snapshot import document_of, present_name, record_from
+from fsm_agent.flows.snapshot import document_of, present_key, record_from
 from fsm_agent.flows.states import ENDS, FIRST_TIME, End, LiveState, Row, SubflowState, due_at_s, event_name
 from fsm_agent.flows.table import EDITED, KEPT, NOTES, STAYS, UNTIL_KNOWN
 from fsm_agent.flows.values import Failure
@@ -196,9 +196,8 @@ class FlowRun(FlowProcess, Generic[D]):
         return super()._inner(self._now_called(key))
 
     def _now_called(self, key: str) -> str:
-        prefix, _, name = key.partition(":")
-        if prefix == INBOX and name not in self.flow.states and self.record.upgraded_from:
-            return f"{INBOX}:{present_name(self.flow, self.record.upgraded_from, name)}"
+        if self.record.upgraded_from and key != "begin":
+            key = present_key(self.flow, self.record.upgraded_from, key)
         first, separator, rest = key.partition(SEPARATOR)
         for before in self.record.former_names:
             prefix = first.removesuffix(before)

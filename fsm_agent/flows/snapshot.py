@@ -19,6 +19,7 @@ from msgspec import field
 
 from fsm_agent._internal.structs import Value, differing, from_json, to_json
 from fsm_agent.call.journal import verified
+from fsm_agent.call.process import SEPARATOR
 from fsm_agent.call.record import CallRecord
 from fsm_agent.call.snapshots import inconsistency
 from fsm_agent.errors import FlowError, OutcomeError, SnapshotError
@@ -268,8 +269,25 @@ def _record_after(step: Upgrade, record: dict[str, Any], where: str) -> dict[str
     return made
 
 
-def present_name(flow: FlowDefinition[Any], version: int, name: str) -> str:
-    """Return a state's current name, given a name from an older version, which answers may still use."""
+def present_key(flow: FlowDefinition[Any], version: int, key: str) -> str:
+    """Return a key with current names of states, given one from an older version, which answers may still use."""
+    parts = key.split(SEPARATOR)
+    states: Mapping[str, Any] = flow.states
+    for number, part in enumerate(parts):
+        found = _KEY.fullmatch(part)
+        if found is None:
+            break
+        is_known = found[2] in states or found[2].isdecimal()  # the members of `each` are numbers
+        name = found[2] if is_known else _present_name(flow, version, found[2])
+        parts[number] = f"{found[1]}{name}{found[3] or ''}"
+        state = next(iter(states.values())) if name.isdecimal() else states.get(name)
+        if not isinstance(state, ParallelState):  # an inner flow has versions of its own
+            break
+        states = {member.name: member for member in state.members}
+    return SEPARATOR.join(parts)
+
+
+def _present_name(flow: FlowDefinition[Any], version: int, name: str) -> str:
     record: dict[str, Any] = {"state": name, "inbox": {name: []}, "data": defaultdict(str)}
     for number in range(version, flow.version):
         for step in _steps_of(flow, number):

@@ -261,6 +261,26 @@ def test_a_run_that_was_only_submitted_is_upgraded_too() -> None:
     assert (result.state, result.output, result.record.version) == ("over", New("x", "en", ("a",)), 2)
 
 
+def test_what_happened_under_older_names_is_replayed_and_forked() -> None:
+    store = MemoryStore()
+
+    def made(first: str, state: Any, **options: Any) -> Flow[str]:
+        start = wait(str, name=first)(lambda d: "?")
+        rows = [start.done(state, do=lambda d, a: a), state.done(over, do=lambda d, a: d + a)]
+        return Flow("letters", str, start=start, store=store, rows=rows, **options)
+
+    old = made("first", person)
+    for answer in (None, "x"):
+        with pytest.raises(FlowSuspended):
+            old.runs.resume("r", answer) if answer else old.call("", run_id="r")
+    new = made("beginning", customer, version=2, upgrades={1: renamed(first="beginning", person="customer")})
+    assert new.runs.resume("r", "y").output == "xy"
+    assert new.runs.replay("r").data == "xy"
+    assert new.runs.at("r", "customer#2").data == "x"
+    new.runs.fork("r", "customer#2", new_run_id="fork")
+    assert new.runs.resume("fork", "z").output == "xz"
+
+
 def beside(state: Any) -> Any:
     return gather("all_of", state, wait(int, name="other")(lambda n: "?"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from fsm_agent import MemoryStore, Worker
 from fsm_agent.call import Returned
-from fsm_agent.flows import Flow, end, renamed, reshaped, wait
+from fsm_agent.flows import Flow, FlowSuspended, each, end, gather, race, renamed, reshaped, subflow, wait
 
 
 @dataclass(frozen=True)
@@ -77,3 +78,54 @@ def test_it_is_taken_although_the_data_change_too(upgrades: Any, is_read: bool) 
         Worker([old], store).run(once=True)
     Worker([new], store).run(once=True)
     assert new.runs.resume("r", {address: "Oslo"}).output == NewOrder(30, "en")
+
+
+Around = Callable[[Any, Any], Any]
+
+
+def both(ann: Any, bob: Any) -> Any:
+    return gather("both", ann, bob)
+
+
+def one_of(ann: Any, bob: Any) -> Any:
+    return race("both", ann, bob)
+
+
+def all_of(ann: Any, bob: Any) -> Any:
+    return each("all_of", gather("both", ann, bob), lambda order: (order,))
+
+
+def voting(version: int, name: str, around: Around, **options: Any) -> Flow[int]:
+    ann, bob = (wait(str, name=one)(lambda n: "?") for one in (name, "bob"))
+    group = around(ann, bob)
+    rows = [group.done(end("over"), do=lambda n, votes: n + len(str(votes)))]
+    return Flow("voting", int, start=group, rows=rows, version=version, **options)
+
+
+@pytest.mark.parametrize(
+    ("around", "key"),
+    [(both, "both#1/answer:ann"), (one_of, "both#1/answer:ann"), (all_of, "all_of#1/0/answer:ann")],
+)
+@pytest.mark.parametrize("is_inside", [False, True], ids=["alone", "inside"])
+def test_a_member_takes_what_was_answered_under_its_old_name(around: Around, key: str, is_inside: bool) -> None:
+    store = MemoryStore()
+
+    def made(version: int, name: str, **options: Any) -> Flow[int]:
+        if not is_inside:
+            return voting(version, name, around, store=store, **options)
+        inner = subflow("inner", voting(version, name, around, **options), lambda n: n)
+        return Flow("outer", int, start=inner, store=store, rows=[inner.done(end("over"), do=lambda n, votes: votes)])
+
+    old = made(1, "ann")
+    with pytest.raises(FlowSuspended):
+        old.call(0, run_id="r")
+    path = "inner#1/" if is_inside else ""
+    old.runs.all.answer("r", {f"{path}{key}": Returned(text='"yes"')})
+    new = made(2, "anna", upgrades={1: renamed(ann="anna")})
+    if around is one_of:
+        assert new.runs.resume("r").state == "over"
+        return
+    with pytest.raises(FlowSuspended) as waiting:
+        new.runs.resume("r")
+    (asked,) = [effect.key for effect in waiting.value.run.effects]
+    assert asked.endswith("answer:bob")
