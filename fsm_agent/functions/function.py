@@ -34,7 +34,7 @@ from fsm_agent.functions.policy import OnError as OnError
 from fsm_agent.functions.policy import Policy, PolicyOptions, check_names, check_policy
 from fsm_agent.functions.policy import Retries as Retries
 from fsm_agent.functions.schema import described, passing
-from fsm_agent.messages.message import Attachment, FunctionCall, object_text
+from fsm_agent.messages.message import ATTACH, Attachment, FunctionCall, object_text
 from fsm_agent.validation import require
 
 P = ParamSpec("P", default=...)
@@ -385,16 +385,22 @@ def result_text(value: Any, unknown: set[str] | None = None, files: list[Attachm
         seen.add(type(inner).__name__)
         return str(inner)
 
+    attached: list[Attachment] = [] if files is None else files
+
+    def attach(file: Attachment) -> str:
+        attached.append(file)
+        return f"[attachment {len(attached)}]"
+
     def plain(inner: Any) -> Any:
         if files is not None and isinstance(inner, Attachment):
-            files.append(inner)
-            return f"[attachment {len(files)}]"
+            return attach(inner)
         if isinstance(inner, msgspec.Struct):
             return msgspec.to_builtins(inner, enc_hook=shown)
         return dict(inner) if isinstance(inner, Mapping) else shown(inner)
 
     try:
-        return to_json(value, inf_nan_mode="strings", fallback=plain).decode()
+        context = {} if files is None else {ATTACH: attach}
+        return to_json(value, inf_nan_mode="strings", fallback=plain, context=context).decode()
     except PydanticSerializationError:
         seen.add(type(value).__name__)
     try:

@@ -10,7 +10,9 @@ from typing import Any, Literal, Self, TypeAlias, get_args
 
 from msgspec import field
 from msgspec.structs import astuple
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, core_schema
+from pydantic_core import from_json as json_of
+from pydantic_core.core_schema import SerializationInfo
 
 from fsm_agent._internal.structs import Tagged, Value, from_json, schema_of, to_json
 from fsm_agent.errors import UsageError, hint
@@ -124,6 +126,9 @@ class Text(Tagged, frozen=True, tag="text"):
     annotations: tuple[Citation, ...] = ()
 
 
+ATTACH = "attach"  # in a serialization context: a function that takes an image or document and returns words for it
+
+
 class _File(Tagged, frozen=True, kw_only=True):
     """A part with contents, given as bytes or as an address from which a provider can fetch them."""
 
@@ -143,7 +148,14 @@ class _File(Tagged, frozen=True, kw_only=True):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
-        return schema_of(cls, lambda text: from_json(text, cls), to_json)
+        def shown(file: Any, info: SerializationInfo) -> Any:
+            attach = info.context.get(ATTACH) if isinstance(info.context, Mapping) else None
+            return json_of(to_json(file)) if attach is None else attach(file)
+
+        return {
+            **schema_of(cls, lambda text: from_json(text, cls), to_json),
+            "serialization": core_schema.plain_serializer_function_ser_schema(shown, info_arg=True, when_used="json"),
+        }
 
     def data_url(self) -> str:
         """Return the contents as a data URL, or the http(s) URL."""

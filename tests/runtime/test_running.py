@@ -450,6 +450,10 @@ class Scan:
     page: Image
 
 
+class ScanModel(pydantic.BaseModel):
+    page: Image
+
+
 class TestWhatItReturned:
     IMAGE = Image(data=b"png", media_type="image/png")
     DOCUMENT = Document(data=b"pdf", media_type="application/pdf")
@@ -468,6 +472,7 @@ class TestWhatItReturned:
             ({"page": IMAGE, "of": {"bill": DOCUMENT}}, BOTH, (IMAGE, DOCUMENT)),
             ([DOCUMENT, {"page": IMAGE}], '{"page":"[attachment 2]"}', (DOCUMENT, IMAGE)),
             (Scan(page=IMAGE), '{"page":"[attachment 1]"}', (IMAGE,)),
+            ([ScanModel(page=IMAGE)], '[{"page":"[attachment 1]"}]', (IMAGE,)),
         ],
     )
     def test_words_and_what_is_beside_them(self, value: Any, text: str, attachments: Any):
