@@ -29,11 +29,11 @@ class PromptModel(pydantic.BaseModel):
 
     Like any other class that is shown to a model, it may declare these attributes:
 
-    - ``__prompt_template__`` is the template for a value; its variables are fields and properties.  -
-    ``__prompt_file__`` names a file with this template, next to the class's module or in the working directory.  -
-    ``__prompt_for__`` maps targets to templates.  A target is a name or the type of the object that the text is for.
-    The template has the variables ``self`` (the value) and ``target`` (the object), and ``{self:schema_only}``,
-    ``{self:example_only}`` and ``{self:full}``.
+    - ``__prompt_template__`` is the template for a value; its variables are fields and properties.
+    - ``__prompt_file__`` names a file with this template, next to the class's module or in the working directory.
+    - ``__prompt_for__`` maps targets to templates.  A target is a name or the type of the object that the text is for.
+      The template has the variables ``self`` (the value) and ``target`` (the object), and ``{self:schema_only}``,
+      ``{self:example_only}`` and ``{self:full}``.
 
     Text for a target without a template has one line per field.  An unknown variable, a syntax error or a missing file
     raises an error when the class is created.
