@@ -38,7 +38,15 @@ def without_thought(text: str) -> str:
     if begun.startswith(_THINK):
         return text.partition(_THOUGHT)[2]
     thought, end, answer = text.partition(_THOUGHT)
-    return text if not end or _THINK in thought or begins_with_opener(begun) or begun.startswith('"') else answer
+    if not end or _THINK in thought or begins_with_opener(begun) or begun.startswith('"'):
+        return text
+    return text if _is_in_json(text, len(thought)) else answer
+
+
+def _is_in_json(text: str, position: int) -> bool:
+    """Return whether a position is inside a fence or brackets with valid JSON."""
+    spans = chain([match.span(1) for match in _FENCED.finditer(text)], _pieces(text))
+    return any(end is not None and start < position < end and is_json(text[start:end]) for start, end in spans)
 
 
 def begins_with_opener(text: str) -> bool:

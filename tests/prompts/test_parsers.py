@@ -382,7 +382,9 @@ def test_reasoning_without_an_answer_is_none() -> None:
 def test_what_reads_like_reasoning_inside_an_answer_stays() -> None:
     page = '{"title": "<think>a</think>b"}'
     assert Output(Review).parse(page) == Output(Review).parse(f"So: {page}") == Review(title="<think>a</think>b")
-    assert Output(Review).parse('{"title": "a</think>b"}') == Review(title="a</think>b")
+    for answer in ("{}", "So: {}", "```json\n{}\n```"):
+        assert Output(Review).parse(answer.format('{"title": "a</think>b"}')) == Review(title="a</think>b")
+    assert Output(Any).parse('```json\n"a</think>b"\n```') == "a</think>b"
     assert Output(int).parse("<think>41 or 42</think>\n42") == 42
     assert Output(Verdict).parse("<think>Rejected?</think>Approved") is Verdict.APPROVED
     assert first_of(tagged("think"))("<think>a</think>b") == "a"
