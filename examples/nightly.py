@@ -1,12 +1,13 @@
 """A nightly batch.
 
-After this page you can have many tasks done overnight by any number of workers, each exactly once, with a report in
-the morning.
+Any number of workers do many tasks overnight, and print a report in the morning. Each task ends once; a function that
+was interrupted runs again, unless it is marked `once`.
 
 - A ticket is a run with a name of its own. Submitting it twice changes nothing.
 - Workers share the store: a file, or Postgres for several machines. If a worker is killed, nothing is lost: another
   takes over its runs.
-- A failed ticket says why, and `fsm-agent runs retry` continues it.
+- A failed ticket says why, and `fsm-agent runs retry` continues it. A ticket over its budget stays over it: submit it
+  again under another name, with other limits.
 
 ```sh
 python examples/nightly.py submit tickets.jsonl

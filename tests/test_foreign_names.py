@@ -17,7 +17,7 @@ from fsm_agent import Agent, Function, Limits, Prompt, Settings, UsageError
 from fsm_agent.call import Price
 from fsm_agent.clients import Network
 from fsm_agent.context import Budget
-from fsm_agent.flows import Flow, end, execute
+from fsm_agent.flows import Flow, FlowLimits, end, execute
 from fsm_agent.foreign_names import IMPORTS, WORDS, remedy
 from fsm_agent.runtime import ResultPipeline
 from fsm_agent.testing import Script
@@ -198,7 +198,11 @@ class TestWords:
         for path in re.findall(r"fsm_agent[.\w]+", right) or re.findall(r"\b[A-Z]\w+", right.replace("Shop", "")):
             module, _, name = path.rpartition(".")
             assert hasattr(import_module(module or "fsm_agent"), name), path
-        options = {name for kind in (Agent, Prompt, Settings, Limits) for name in inspect.signature(kind).parameters}
+        options = {
+            name
+            for kind in (Agent, Prompt, Settings, Limits, FlowLimits)
+            for name in inspect.signature(kind).parameters
+        }
         for name in re.findall(r"\b([a-z_]+)=", right):
             assert name in options | {"deps", "extra", "after"}, name
 

@@ -124,7 +124,7 @@ class FlowRun(FlowProcess, Generic[D]):
             why = f": {ending.detail}" if ending.detail else ""
             last = self.record.trace[-1]
             cause = self.problem if last.trigger == "failed" and last.key.startswith("run:") else None
-            raise FlowFailed(f"{self} has failed, after {self.record.steps} state(s){why}", run=self) from cause
+            raise FlowFailed(f"{self} has failed{why}", run=self) from cause
         return self.result_so_far
 
     def snapshot(self, *, signing_key: str | bytes | None = None) -> str:
