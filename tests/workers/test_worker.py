@@ -292,7 +292,7 @@ class TestFailing:
         clock = FakeClock()
 
         def slow(*given: object) -> bool:
-            clock.advance(100.0)
+            clock.advance(10.0)  # longer than the delay, and shorter than the lease
             raise LookupError("no such letter")
 
         store = MemoryStore(clock.now)
