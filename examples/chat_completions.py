@@ -1,15 +1,14 @@
 """An endpoint for chat pages.
 
-After this page any chat page or program that speaks OpenAI's chat completions can use your agents as models.
+Any chat page or program that speaks OpenAI's chat completions can use your agents as models.
 
 Text, streams, dialogs and named errors work with the official client. The protocol has no place for approvals, runs,
-functions of the caller and typed answers. The functions are those of the agent, on the server, and a call that waits
-for a person ends with an error. If you need more, serve the agent as
-[tools of an MCP server](../mcp.md). The endpoint has no login of its own: keep it on this machine, or put a login in
-front of it.
+the caller's own functions, or typed answers. The agent's functions run on the server, and a call that waits for a
+person ends with an error. If you need more, serve the agent as [tools of an MCP server](../mcp.md). The endpoint has no
+login of its own: keep it on this machine, or put a login in front of it.
 
-It uses Starlette, which the extra `mcp` installs; FastAPI takes the same functions. `MODEL` names the model; without
-it, the embedded one (extra `local`) answers:
+It uses Starlette, which the extra `mcp` installs; FastAPI takes the same functions. Set `MODEL` to choose a model;
+otherwise the embedded model (extra `local`) answers:
 
 ```sh
 uvicorn examples.chat_completions:app

@@ -1,17 +1,16 @@
 """A coding agent.
 
-After this page you have an agent that works on one folder: it reads, changes and tests files, and asks before it runs a
-command.
+This agent works on one folder: it reads, changes and tests files, and asks before it runs a command.
 
-- Files outside the folder are refused, also behind links. Only `shell` needs approval; its commands are your
-  responsibility.
-- The terminal asks about each command. `a` allows the same command until the end; any other answer goes to the model.
-- `Limits` are the budget: rounds, tokens, time. A model that asks for the same thing three times in a row gets a
-  warning.
-- The model sees what a function raises, and the log has its traceback, in case it is a bug. A `Retry` instead of the
-  `ValueError` goes to the model without one.
-- A read does not run twice for the same arguments while nothing has changed. `shell` is `repeatable`, because the tests
-  must run again.
+- Files outside the folder are refused, even if a link points to them. Only `shell` needs approval; its commands are
+  your responsibility.
+- The terminal asks about each command. Answer `a` to allow the same command for the rest of the session. Any other
+  answer is passed to the model.
+- `Limits` set the budget: rounds, tokens, time. A model that asks for the same thing three times in a row is warned.
+- The model sees what a function raises, and the traceback is logged in case it is a bug. If you raise `Retry` instead
+  of `ValueError`, no traceback is logged.
+- A read with the same arguments does not run again until something has changed. `shell` is `repeatable`, because the
+  tests must run again.
 
 ```sh
 python examples/coder.py . "Make the tests pass." openai:gpt-5-mini

@@ -1,10 +1,11 @@
 """Questions about documents.
 
-After this page your agent answers from a folder of documents, and names the passages that support the answer.
+An agent answers questions from a folder of documents and cites the passages that support the answer.
 
-- The agent searches as often as it likes, with words of its own. Up to some thousand passages you need no vector index.
-- `deps` are the library: one agent serves many folders.
-- `check` refuses sources that do not exist; the model is told, and tries again.
+- The agent searches as often as it likes, in its own words. For up to a few thousand passages, you do not need a vector
+  index.
+- `deps` is the library, so one agent serves many folders.
+- `check` refuses sources that do not exist. The model is told, and tries again.
 
 ```sh
 python examples/documents.py ~/papers "When does the lease end?" openai:gpt-5-mini

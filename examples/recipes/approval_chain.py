@@ -1,13 +1,14 @@
 """An approval chain.
 
-The more money, the more people approve it; someone who does not answer within two days is passed over. A request can
-wait for people for weeks, in a file, and every answer is a type that the table has rows for: there is no forgotten
-"maybe".
+The larger the amount, the more people have to approve it. Anyone who does not answer within two days is passed over. A
+request can wait for weeks, in a file. Every answer has a type, and the table has a row for each type, so no "maybe" is
+forgotten.
 
-- The chain is rows. An `Approve` goes up, or is paid, by a guard on the amount; anyone's `Refuse` ends it.
-- A state's `within_s` and its `elapsed` row are the escalation. `fsm-agent worker` continues the run when its time has
-  come.
-- Paying is `once=True`, under one idempotency key.
+- The chain is a series of rows. A guard on the amount decides whether an `Approve` goes up or is paid. A `Refuse` from
+  anyone ends it.
+- `within_s` and the row `elapsed` of each state pass the request on. `fsm-agent worker` continues the run when its time
+  has come.
+- Paying is `once=True` and has one idempotency key.
 - An answer may come from a web form, as JSON: `Returned(text='{"Approve": {"by": "ann"}}')`. Anything other than an
   `Approve` or a `Refuse` is refused, and the question stays open.
 
@@ -25,8 +26,8 @@ refused: bob: too much
 ```
 
 **When not to use it.** To approve one function that a model wants to call, `needs_approval=True` is enough: see
-[approval](../functions.md#approval). To ask all people at once, use `gather` or `each` over people; each can answer on
-another day.
+[approval](../functions.md#approval). To ask everyone at once, use `gather` or `each`; each person can answer on a
+different day.
 """
 
 import sys

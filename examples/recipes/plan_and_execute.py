@@ -1,11 +1,11 @@
 """Plan and execute.
 
-A large model plans, a small one does one step at a time, and its result shapes the next plan. So a cheap model can do
-long tasks, you can read the plan in the run's data at any moment, and you can stop or change it between two steps.
+A large model plans. A small model does one step at a time, and its result shapes the next plan. This lets a cheap model
+do long tasks. You can read the plan in the run's data at any moment, and stop or change it between two steps.
 
-- `replanning` gives one of two types, `Answer` or `Plan`, and each has its rows.
-- An empty plan is an end with a name, and not a crash three states later.
-- `FlowLimits(steps=30)` bounds a planner that always finds one more step.
+- `replanning` returns one of two types, `Answer` or `Plan`, and each has its own rows.
+- An empty plan leads to an end with a name instead of a crash three states later.
+- `FlowLimits(steps=30)` stops a planner that always finds one more step.
 
 ```console
 $ python examples/recipes/plan_and_execute.py

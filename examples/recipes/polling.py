@@ -1,13 +1,13 @@
 """Polling with a limit.
 
-A job runs somewhere else, and there is no callback. The flow starts it once and polls until it is ready. So you can
-wait hours for a batch, a build or a video without a waiting process: with a store, the run is a row in a database
-between two polls, and `fsm-agent worker` continues it when its time has come.
+A job runs somewhere else, and there is no callback. The flow starts it once and polls until it is ready. You can wait
+hours for a batch, a build or a video without keeping a process alive: between two polls, the run is a row in a
+database, and `fsm-agent worker` continues it when its time has come.
 
-- `looking` gives one of two types, and each has its rows. The data count the polls that found nothing.
-- The nap is as long as the server asked for (`Retry-After`): `pause` takes a function of the data.
-- Two limits end it: a number of polls, by a guard, and the deadline of the whole flow.
-- `submitting` is `once=True`: after a crash, no second job is begun without asking.
+- `looking` returns one of two types, and each has its own rows. The data counts the polls that found nothing.
+- The nap is as long as the server asks for (`Retry-After`), because `pause` accepts a function of the data.
+- Two limits end the polling: a guard on the number of polls, and the deadline of the whole flow.
+- `submitting` is `once=True`, so no second job starts after a crash unless you say so.
 
 ```console
 $ python examples/recipes/polling.py

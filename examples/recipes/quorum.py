@@ -1,11 +1,12 @@
 """A quorum.
 
-Three models are asked at once, and two answers are enough; then the third request is abandoned. So one slow or broken
-provider costs neither time nor an error, and two models agree on every important answer.
+Three models are asked at once, and two answers are enough; the third request is then abandoned. One slow or broken
+provider costs you neither time nor an error, and two models agree on every important answer.
 
-- `gather(…, enough=2)` gives the first two answers, in the order written, and abandons the rest.
-- If the two differ, a larger model decides; it is asked only in these few cases.
-- `within_s` bounds the whole state. Too few answers (`failed`) and too little time (`elapsed`) lead to the same state.
+- `gather(…, enough=2)` returns the first two answers, in the order of its members, and abandons the rest.
+- If the two answers differ, a larger model decides. It is asked only in these few cases.
+- `within_s` limits the time of the whole state. Too few answers (`failed`) and too little time (`elapsed`) lead to the
+  same state.
 
 ```console
 $ python examples/recipes/quorum.py
@@ -16,8 +17,7 @@ judging --done SAFE--> published
 ```
 
 **When not to use it.** If all opinions count, leave `enough` out. If the first answer is as good as any, use `race`.
-Three small models that agree may also be wrong together: a quorum protects against noise and outages, and proves
-nothing.
+Three small models can agree and all be wrong: a quorum protects against noise and outages, but proves nothing.
 """
 
 from dataclasses import dataclass

@@ -1,12 +1,12 @@
 """Reflexion.
 
-A model answers and criticizes its own answer, says what to search for, and revises the answer with the results, several
-times. So an answer has sources, and you decide how many rounds it is worth.
+A model answers, criticizes its own answer, says what to search for, and revises the answer with the results, several
+times. The answer then has sources, and you decide how many rounds it is worth.
 
 - The answer, its criticism and the queries are one type, `Draft`. If a reply does not fit it, the call itself asks
   again.
-- The searches of a round run side by side, in an `each`.
-- It ends after `REVISIONS`, or earlier, when there is nothing left to search for.
+- The searches of a round run at the same time, in an `each`.
+- The flow ends after `REVISIONS` revisions, or as soon as there is nothing left to search for.
 
 ```console
 $ python examples/recipes/reflexion.py
@@ -15,8 +15,8 @@ written after 2 revisions: It rains more in Rome.
 ```
 
 **When not to use it.** If a check can say what is wrong (a test, a parser, a validator), use it: `Retries` and parsers
-of a call repeat the request with the reason, and [the coding agent](coding-agent.md) has a state that runs the tests. A
-model that criticizes without new facts mostly rephrases.
+of a call repeat the request with the reason, and [the coding agent](coding-agent.md) has a state that runs the tests.
+Without new facts, a model that criticizes itself mostly rephrases.
 """
 
 from dataclasses import dataclass, replace

@@ -1,16 +1,17 @@
 """A reminder.
 
-The flow waits for a payment until the invoice is due, then sends a reminder once a week, three times, and then hands
-the invoice over. You can tie any wait to a date in your data in this way: a due date, an appointment, a server's
-`Retry-After`.
+The flow waits for a payment until the invoice is due, sends three weekly reminders, and then hands the invoice over. In
+the same way, you can tie any wait to a moment in your data: a due date, an appointment, a server's `Retry-After`.
 
-- `until=` is a function of the data. The state is entered again after each reminder, with the moment of the next one.
-- A week counts from the reminder, not from the due date: a worker that was down for a month sends one reminder, and not
-  three at once. Only a function may read the clock, so it returns when it sent the letter.
-- One `wait` takes payments at any time, in parts as well. A part does not prolong the wait: the moment is in the data.
-- Nothing runs in between. `fsm-agent worker` continues the run when its moment has come, and any process that receives
-  a payment calls `flow.runs.resume(run_id, {payment: 80})`.
-- Reminding is `once=True`, so a crash does not send the same reminder twice without asking.
+- `until=` is a function of the data. After each reminder, the run enters the state again, and the data holds the moment
+  of the next reminder.
+- A week counts from the reminder, not from the due date: a worker that was down for a month sends one reminder, not
+  three at once. Only an `@execute` function may read the clock, so it returns the time at which it sent the letter.
+- A single `wait` accepts payments at any time, including partial ones. A partial payment does not extend the wait,
+  because the due date is in the data.
+- Nothing runs in between. `fsm-agent worker` continues the run when it is due, and any process that receives a payment
+  calls `flow.runs.resume(run_id, {payment: 80})`.
+- Reminding is `once=True`, so the same reminder is not sent twice after a crash unless you say so.
 
 ```console
 $ python examples/recipes/reminder.py
@@ -22,8 +23,8 @@ $ python examples/recipes/reminder.py 50
 paid: 80
 ```
 
-**When not to use it.** For something that happens every Monday for all customers, use cron, and a flow for each
-customer. If the time is a constant, `within_s=` says it more plainly.
+**When not to use it.** For something that happens every Monday for all customers, use cron and one flow per customer.
+If the time is constant, `within_s=` is simpler.
 """
 
 import sys

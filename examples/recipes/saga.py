@@ -1,16 +1,16 @@
 """Saga: undo what was done.
 
-A saga is a series of steps in other people's systems, each of which can be undone. When one of them fails, everything
-before it is undone, the last one first. So you can book, charge or provision in several places without a transaction
-around them, and no half of a trip stays booked.
+A saga is a series of steps in other people's systems, each of which can be undone. When one of them fails, it and all
+earlier steps are undone, in reverse order. You can book, charge or provision in several places without a transaction
+around them, and you never end up with half a trip booked.
 
-- The undoing is one state: `each` over the steps that have begun, one at a time. To add a step, add a name to `STEPS`,
-  a function and a row.
-- `cancelled(undoing)` is one row for all steps: a cancellation, from any process, leads to the same undoing. A second
-  one ends the run, even in the middle of it.
+- One state undoes everything: an `each` over the steps that have begun, one at a time. To add a step, add a name to
+  `STEPS`, a function and a row.
+- `cancelled(undoing)` is one row for all steps: a cancellation from any process undoes them in the same way. A second
+  cancellation ends the run, even while it is undoing.
 - The failed step is undone, too. A request that timed out may have been carried out, so an undo function must be safe
   to run twice, and to run when there is nothing to undo.
-- With a store, a run that crashes in the middle continues where it was. Each step finds the same
+- With a store, a run that crashes in the middle continues where it was. Each step gets the same
   `context.idempotency_key` again.
 
 ```console
@@ -27,7 +27,7 @@ undo flight
 undone: LookupError: no payment
 ```
 
-On stderr, the log has the traceback of the payment that failed.
+The traceback of the failed payment is logged to stderr.
 
 **When not to use it.** If all steps are in one database, use its transaction. If a step cannot be undone, such as
 sending a mail, put it last, behind a [person's approval](approval-chain.md) if it is expensive. If the steps are

@@ -1,18 +1,18 @@
 """Self-RAG.
 
-Documents are graded before they are used, and an answer before it is given: do the documents support it, and does it
-answer the question? So "I do not know" is an end of your flow, and not a sentence of a model.
+Documents are graded before they are used, and answers before they are given: do the documents support the answer, and
+does it answer the question? "I do not know" is then an end of your flow, not a sentence from a model.
 
-- Each grade is a state, a small model with `output=bool`, and `True` and `False` have a row each.
-- The documents are graded side by side, in an `each`; the action of the row drops those that are not relevant.
-- One counter bounds all three loops: a new query, an unsupported answer, a useless answer.
+- Each grade is a state that asks a small model with `output=bool`. `True` and `False` have a row each.
+- The documents are graded at the same time, in an `each`. The row's action drops those that are not relevant.
+- One counter limits all three loops: a new query, an unsupported answer, a useless answer.
 
 ```console
 $ python examples/recipes/self_rag.py
 answered after 1 new query: A store is the memory of an agent.
 ```
 
-**When not to use it.** It asks a model five times where plain retrieval asks once. First measure whether wrong
+**When not to use it.** It asks a model five times, where plain retrieval asks once. First measure whether wrong
 documents are your problem: better retrieval is cheaper than grading, and a call with citations that a parser checks is
 shorter.
 """

@@ -1,12 +1,12 @@
 """A supervisor.
 
-A model says who works next, each worker reports to it, and it says when the work is done. To add a worker, add a member
-of an enum, a state and two rows. The trace shows who was sent, when, and with what result.
+A model says who works next, gets a report from each worker, and says when the work is done. To add a worker, add a
+member of an enum, a state and two rows. The trace shows who worked, when, and with what result.
 
-- The choice is an `Enum`. If the model invents a name, the call itself asks again; a member without a row is refused
-  when the flow is made.
-- `FlowLimits(steps=20)` ends a supervisor that is never satisfied, and the trace shows everything that it has spent.
-- A worker that needs several states is a flow of its own, in a `subflow`: teams of teams are the same table again.
+- The choice is an `Enum`. If the model invents a name, the call asks again by itself. A member without a row is refused
+  when you define the flow.
+- `FlowLimits(steps=20)` stops a supervisor that is never satisfied, and the trace shows what it has cost.
+- A worker that needs several states is a flow of its own, in a `subflow`. Teams of teams are built in the same way.
 
 ```console
 $ python examples/recipes/supervisor.py

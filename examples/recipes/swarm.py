@@ -1,11 +1,11 @@
 """A swarm.
 
-Several agents talk to one user over one dialog. The active one answers, or hands over to a colleague who reads
-everything that was said; none is above the others. Use this for desks, languages or experts that pass a customer on.
-The agent that spoke last answers the next turn, in any process.
+Several agents talk to one user in one dialog. The active agent answers, or hands over to a colleague, who reads
+everything that has been said. No agent is above the others. Use this for desks, languages or experts that pass a
+customer on. The agent that spoke last answers the next turn, in any process.
 
-- All agents are one state; the data choose its agent. A handover is a type of answer, beside the reply.
-- The dialog is in the data, and continues from agent to agent with each one's own system prompt and functions.
+- All agents share one state, and the data says which agent it asks. A handover is a type of answer, next to the reply.
+- The dialog is in the data. Each agent continues it with its own system prompt and functions.
 - The user is a `wait`, so a turn may come next week: with `store=` it is `swarm.runs.resume(run_id, {user: "…"})`.
 
 ```console
@@ -16,7 +16,7 @@ over
 ```
 
 **When not to use it.** If the agents need not see each other's words, give one agent the others [as
-functions](../agents.md): it keeps the dialog, and they stay small. If one of them is responsible for the whole, use a
+functions](../agents.md): it keeps the dialog, and they stay small. If one of them is in charge, use a
 [supervisor](supervisor.md). If handovers go round in circles, count them in the data, with a guard.
 """
 
