@@ -117,8 +117,8 @@ class Calibration(Value, frozen=True, kw_only=True):
         """Return the correction that divides each class's probability by its mean over the examples.
 
         Args:
-            found: Classifications of many examples among which all classes are about equally frequent, or of empty
-                examples.  You do not need to know their correct classes.
+            found: Classifications of many examples, in which all classes are about equally frequent, or of empty
+                examples.  Their correct classes are not needed.
         """
         rows, names = _rows(found)
         bias = [math.log(fmean([math.exp(row[i]) for row in rows])) for i in range(len(names))]

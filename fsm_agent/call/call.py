@@ -428,7 +428,7 @@ class AgentCall(Process, Generic[Out]):
     def portable(self) -> tuple[Callable[..., AgentCall], tuple[Any, ...]]:
         """Return a picklable function and its arguments, which together recreate this call.
 
-        If the prompt or other code cannot be pickled or unpickled, the new call consists only of its record.
+        If the prompt or other code cannot be pickled or unpickled, the new call contains only its record.
         """
         try:
             code: bytes | str = pickle.dumps(self._code())

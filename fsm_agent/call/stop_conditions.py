@@ -89,7 +89,7 @@ def _is_object(f: FunctionCall) -> bool:
 def max_function_calls(most: int) -> StopWhen:
     """Stop before a reply's functions run if they would take the call past this number of function runs.
 
-    Function calls that do not run are not counted: unknown names, invalid arguments, repetitions and denials.
+    Function calls that do not run are not counted: unknown names, invalid arguments, repeated calls and denied calls.
 
     Raises:
         UsageError: If ``most`` is not a number, or is negative.

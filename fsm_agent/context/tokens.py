@@ -118,13 +118,13 @@ ESTIMATE = TextTokenizer(estimate)
 
 @lru_cache(maxsize=8)
 def tiktoken_of(model: str) -> TextTokenizer:
-    """Return OpenAI's tokenizer for a model.  This requires the extra ``tiktoken``.
+    """Return OpenAI's tokenizer for a model.  This requires the ``tiktoken`` extra.
 
     The package downloads its tables when they are first used, unless ``TIKTOKEN_CACHE_DIR`` names a folder that
     contains them.
 
     Args:
-        model: The model's name, such as ``"gpt-4o"``.  For models from other makers, the newest table is used.
+        model: The model's name, such as ``"gpt-4o"``.  For other vendors' models, the newest table is used.
 
     Raises:
         ConfigError: If the package is not installed.

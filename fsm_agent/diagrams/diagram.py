@@ -252,10 +252,10 @@ def _overview(ways: Sequence[Way]) -> list[Edge]:
 def trace_diagram(trace: Sequence[Stepped], *, title: str = "A run of an agent call") -> Diagram:
     """Return a diagram that shows one run on a drawing of the machine.
 
-    Each arrow that the run took is labelled with the numbers of its steps: ``2, 4 functions_asked`` means the second
-    and the fourth step.  Each state shows its visits, the time spent in it, and the tokens (input + output) of the
-    replies that arrived there.  The current or final state has a thick border, and everything that the run did not
-    reach is gray.  If the run failed, the caption shows why.
+    Each arrow that the run followed is labelled with the numbers of its steps: ``2, 4 functions_asked`` means the
+    second and the fourth step.  Each state shows how often it was visited, the time spent in it, and the tokens (input
+    + output) of the replies that arrived there.  The current or final state has a thick border, and everything that the
+    run did not reach is gray.  If the run failed, the caption shows why.
 
     Args:
         trace: The steps in order.  If they are from several consecutive runs, the counts are added up.

@@ -306,7 +306,7 @@ class Function(Policy, Generic[P, R, Deps]):
         return self._invoke(self._callable(), arguments, context)
 
     def arun(self, arguments: str | Mapping[str, Any], context: Context[Any] | None = None) -> Any:
-        """Call the function like `run`, but through its `acall` if it has one.  Return a value or an awaitable."""
+        """Call the function as `run` does, but use its `acall` if it has one.  Return a value or an awaitable."""
         return self._invoke(self.acall or self.call or self._callable(), arguments, context)
 
     def _callable(self) -> Callable[..., R]:

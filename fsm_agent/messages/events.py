@@ -87,7 +87,7 @@ class ReasoningDelta(Value, frozen=True):
 
 
 class FunctionCallStarted(Value, frozen=True):
-    """The model has begun to request a function.  ``index`` counts the calls in this reply from 0.
+    """The model has started to request a function call.  ``index`` is the call's position in the reply, from 0.
 
     Examples:
         >>> FunctionCallStarted(0, "add").name

@@ -71,7 +71,7 @@ class Usage(Value, frozen=True, kw_only=True):
 
     @property
     def cost_usd(self) -> float | None:
-        """The cost in US dollars, or None unless the agent's ``prices`` or `Limits.cost_usd` is set."""
+        """The cost in US dollars, or None if neither the agent's ``prices`` nor `Limits.cost_usd` is set."""
         return None if self.cost_pico_usd is None else self.cost_pico_usd / 10**12
 
 

@@ -376,16 +376,16 @@ class Store(Protocol):
         """Add either all or none of the entries after the first ``n``.  They are on disk when this method returns.
 
         Without a suspension, the lease and the questions stay as they are.  A suspension releases the lease in the same
-        commit, and its questions replace the open questions.  A question whose key is already open stays unchanged,
-        whether it is answered or not.  Once an answer is used up, in this append or before, its question can be asked
-        again.
+        commit, and its questions replace the open questions.  If a question with the same key is already open, it stays
+        unchanged, even if it has been answered.  Once an answer has been consumed, in this append or before, its
+        question can be asked again.
 
         A run with pending signals is due regardless of the suspension, unless it has ended or is waiting for other
-        signals.  A run that has ended is never due.  `Lease.tries` is reset by entries, and by a suspension unless it
-        is due at once or ``is_in_vain``.
+        signals.  A run that has ended is never due.  New entries reset `Lease.tries`.  So does a suspension, unless it
+        is due at once or its ``is_in_vain`` is set.
 
-        Repeating an append has no effect if there was no other claim in between.  The repetition must have the same
-        lease, ``n`` and lines, and a suspension if the first append had one.
+        Repeating an append has no effect if nothing else has claimed the run in the meantime.  The repeated call must
+        pass the same lease, ``n`` and lines, and a suspension if the first call did.
 
         Args:
             lease: The lease.

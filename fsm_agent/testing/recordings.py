@@ -15,8 +15,9 @@ _KEPT_HEADERS = ("content-type", "retry-after", "retry-after-ms", "date")
 def vcr_config() -> dict[str, Any]:
     """Return `vcrpy` options that keep secrets out of cassettes, for a fixture named ``vcr_config``.
 
-    Requests match if their method, URL and body are equal, regardless of the order and spacing of JSON.  Keys, and
-    anything that looks like a key or an account, are first masked as in errors.  Only a few harmless headers are kept.
+    Requests match if their method, URL and body are equal, ignoring the order of keys and the whitespace in JSON.
+    Keys, and anything that looks like a key or an account, are masked first, as they are in error messages.  Only a few
+    harmless headers are kept.
 
     Examples:
         >>> vcr_config()["match_on"]
