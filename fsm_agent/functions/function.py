@@ -262,7 +262,7 @@ class Function(Policy, Generic[P, R, Deps]):
         """Return the arguments for one run, validated and converted.  The run may modify them.
 
         Raises:
-            ParseError: If the arguments are invalid.  The text tells the model why.
+            ParseError: If the arguments are invalid.  The message of the error tells the model why.
         """
         try:
             return self._validate(object_text(arguments_json))[1]
@@ -276,7 +276,7 @@ class Function(Policy, Generic[P, R, Deps]):
         allow a call must see the arguments that the function will get.
 
         Raises:
-            ParseError: If the arguments are invalid.  The text tells the model why.
+            ParseError: If the arguments are invalid.  The message of the error tells the model why.
         """
         text = object_text(arguments_json)
         try:

@@ -295,7 +295,7 @@ class Toolset(Generic[Deps]):
         )
 
     def changed(self, **policy: Unpack[PolicyOptions]) -> Toolset[Deps]:
-        """Return the functions with these policies for all of them: ``changed(needs_approval=True, timeout_s=10)``.
+        """Return the functions with these policies applied to each: ``changed(needs_approval=True, timeout_s=10)``.
 
         Raises:
             UsageError: If a policy does not exist, or its value is invalid.

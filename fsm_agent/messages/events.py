@@ -116,7 +116,7 @@ class ArgumentsDelta(Value, frozen=True):
 class FunctionCallCompleted(Value, frozen=True):
     """The arguments for call number ``index`` in this reply are complete.
 
-    It is reported again when a service resumes an interrupted call.
+    The event is reported again when a service resumes an interrupted call.
 
     Examples:
         >>> events = Agent(Script(function_call("add", a=1), "3")).stream("1 + 2?")

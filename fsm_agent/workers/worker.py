@@ -271,7 +271,7 @@ class Worker:
             self._wakers.discard(wake)
 
     def interrupt(self) -> None:
-        """Make the drivers in threads release their runs immediately, even in the middle of a step."""
+        """Make the drivers that run in threads release their runs immediately, even in the middle of a step."""
         for driver in [*self._driving]:
             if isinstance(driver, SyncDriver):
                 driver.rest()
