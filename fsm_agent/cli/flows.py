@@ -137,7 +137,7 @@ def answer(
             answers = _answers(kept, run, state, value, again, screen)
             kept.runs.all.answer(run, answers, by=options.user_or(by), typed=answers)
             for key in answers:
-                screen.line(f"posted an answer to {one_line(key)} of {one_line(run)}; its next driver takes it")
+                screen.line(f"posted an answer to {one_line(key)} of the run {one_line(run)!r}")
             screen.tell(f"to continue: {again}")
 
 

@@ -319,8 +319,8 @@ def answer(
             right = "find it with 'runs show'"
             raise typer.BadParameter(f"expected the key of a question, got none; {right}", param_hint="KEY")
         runs.answer(run, {key or "": answers[0]}, by=options.user_or(by))
-        about = f"to {one_line(key)}" if key else "to the run"
-        screen.line(f"posted {answers[0].kind} {about} of {one_line(run)}; its next driver takes it")
+        about = f"{one_line(key)} of the run" if key else "the run"
+        screen.line(f"posted {answers[0].kind!r} to {about} {one_line(run)!r}, for the next process that continues it")
 
 
 @app.command(cls=Command)
