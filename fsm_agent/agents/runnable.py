@@ -46,7 +46,7 @@ class Runnable(ABC):
         name: The name by which stored runs find the runnable.
         _process_type: The class of the runnable's processes.
         _read_options: The names of the options with which a stored run is rebuilt; see `_definition`.
-        _reads_store: Whether `prepare` reads the store, as it does for a conversation.
+        _reads_store: Whether `_prepare` reads the store, as it does for a conversation.
     """
 
     name: str
@@ -64,12 +64,8 @@ class Runnable(ABC):
         return (self,)
 
     @abstractmethod
-    def prepare(self, *args: Any, **options: Any) -> Any:
-        """Return a new process."""
-
-    @abstractmethod
     def _prepare(self, task: Any, options: Mapping[str, Any]) -> Any:
-        """Return a new process, with the options of `prepare` by name."""
+        """Return a new process.  ``options`` holds the options of `prepare` by name."""
 
     @abstractmethod
     def _prepare_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:

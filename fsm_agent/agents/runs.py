@@ -78,7 +78,7 @@ class BoundRuns:
                     " and the worker uses that of its agent"
                 )
         runs = self.all
-        process = self._runnable.prepare(task, **_without_deps(options))
+        process = self._runnable._prepare(task, _without_deps(options))
         definition = self._runnable._definition_of(process)
         has_clock = getattr(runs.store, "has_own_clock", False)  # a test's clock, which the run shares
         now_s = runs.claims.clock_of(definition).now() if has_clock else time.time()
