@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, partial
 from itertools import islice
 from reprlib import Repr
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -14,7 +15,6 @@ from fsm_agent.errors import ParseError
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
-    from pydantic_core import ErrorDetails
 
 Core: TypeAlias = dict[str, Any]  # a core schema of pydantic
 
@@ -95,80 +95,97 @@ def validate_arguments(validator: Validator, arguments: str, schema: Mapping[str
     """Return `(json, values)`: the arguments as JSON in the form that the validator takes, and as validated values.
 
     Some models write a list or an object inside the arguments as a string of JSON, and null for what they leave out.
-    Both are accepted, but only where they would otherwise be invalid.  The JSON Schema names the arguments that are
-    known, even if others are taken as well.
+    Both are accepted, but only where they would otherwise be invalid.
     """
     try:
         return arguments, validator.validate_json(arguments)
     except ValueError as error:
-        if (meant := _meant(validator, arguments, error, schema.get("properties"))) is None:
+        if (meant := _meant(arguments, error, schema)) is None:
             raise
     return validate_arguments(validator, meant, schema)  # there may be texts inside of texts
 
 
-def _meant(validator: Validator, arguments: str, error: ValueError, known: Any) -> str | None:
+def _meant(arguments: str, error: ValueError, schema: Mapping[str, Any]) -> str | None:
     """Return the arguments after removing the nulls and parsing the JSON strings that a validation error names.
 
-    Null is left out only for a field: a null among the values of a ``dict[str, int]`` stays, and is invalid.  Return
-    None if nothing changes.
+    Null is left out only for a property in the schema: a null among the values of a ``dict[str, int]`` stays, and is
+    invalid.  Return None if nothing changes.
     """
     from pydantic_core import ValidationError, from_json, to_json
 
     if not isinstance(error, ValidationError):
         return None
     is_changed = False
-    nulls: dict[str, tuple[dict[str, Any], str]] = {}  # by a key that names no field
+    is_property = cache(partial(_is_property, schema))  # each member of a union may refuse the same null
     try:
         document = from_json(arguments)
         for item in error.errors(include_url=False, include_context=False):
             kind, given = item["type"], item["input"]
             if (place := _place(document, item["loc"], given)) is None:
                 continue
-            holder, key = place
+            holder, path = place
             if isinstance(given, str) and kind in _CONTAINERS and given.lstrip()[:1] in ("[", "{"):
-                holder[key] = from_json(given)
+                holder[path[-1]] = from_json(given)
                 is_changed = True
-            elif _is_null(item) and holder is document and isinstance(known, Mapping) and key in known:
-                del holder[key]
+            elif given is None and kind.endswith(_OF_TYPE) and is_property(path):
+                del holder[path[-1]]
                 is_changed = True
-            elif _is_null(item) and isinstance(holder, dict):
-                nulls[unnamed := f"\0{len(nulls)}"] = holder, key
-                holder[unnamed] = holder.pop(key)
-        refused = _refused_nulls(validator, to_json(document)) if nulls else frozenset()
-        for unnamed, (holder, key) in nulls.items():
-            del holder[unnamed]
-            if unnamed in refused:  # any key is taken here, so the null is a value
-                holder[key] = None
-        is_changed |= not refused.issuperset(nulls)
     except ValueError:  # not JSON
         return None
     return to_json(document).decode() if is_changed else None
 
 
-def _refused_nulls(validator: Validator, document: bytes) -> frozenset[str | int]:
-    """Return the keys on the paths to values that may not be null."""
-    from pydantic_core import ValidationError
-
-    try:
-        validator.validate_json(document)
-    except ValidationError as error:
-        items = error.errors(include_url=False, include_context=False)
-        return frozenset([step for item in items if _is_null(item) for step in item["loc"]])
-    return frozenset()
-
-
-def _is_null(item: ErrorDetails) -> bool:
-    return item["input"] is None and item["type"].endswith(_OF_TYPE)
-
-
-def _place(document: Any, path: Sequence[str | int], given: Any) -> tuple[Any, Any] | None:
-    """Return the object or list at a path that holds a value, and its key there.  Some steps name union members."""
+def _place(document: Any, path: Sequence[str | int], given: Any) -> tuple[Any, tuple[str | int, ...]] | None:
+    """Return the object or list that holds a value, and the value's path.  Some given steps name union members."""
+    steps: tuple[str | int, ...] = ()
     for step in path:
         is_there = step in document if isinstance(document, dict) else isinstance(document, list) and step != str(step)
-        if is_there and document[step] == given:
-            return document, step
-        document = document[step] if is_there else document
+        if not is_there:
+            continue
+        steps = (*steps, step)
+        if document[step] == given:
+            return document, steps
+        document = document[step]
     return None
+
+
+def _is_property(root: Mapping[str, Any], path: Sequence[str | int]) -> bool:
+    """Return whether a JSON Schema has a property for the value at a path."""
+    schemas = expanded([root], root)
+    for step in path[:-1]:
+        schemas = expanded([inner for schema in schemas for inner in schemas_of(schema, step)], root)
+    return any(path[-1] in _named(schema, "properties") for schema in schemas)
+
+
+def expanded(schemas: Iterable[Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return schemas together with their references and union members."""
+    left, found = [*schemas], dict[int, Mapping[str, Any]]()  # by id, because schemas may refer to each other
+    while left:
+        schema = left.pop()
+        if not isinstance(schema, Mapping) or id(schema) in found:
+            continue
+        found[id(schema)] = schema
+        if isinstance(reference := schema.get("$ref"), str):
+            left.append(target_of(root, reference))
+        for union in ("anyOf", "oneOf", "allOf"):
+            left += members if isinstance(members := schema.get(union), list) else ()
+    return [*found.values()]
+
+
+def schemas_of(schema: Mapping[str, Any], step: str | int) -> Iterable[Any]:
+    """Return the schemas for a property or an item."""
+    if isinstance(step, int):
+        first, others = schema.get("prefixItems"), [schema.get("items")]
+        return first[step : step + 1] or others if isinstance(first, list) else others
+    properties = _named(schema, "properties")
+    if step in properties:
+        return [properties[step]]
+    return [schema.get("additionalProperties"), *_named(schema, "patternProperties").values()]
+
+
+def _named(schema: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = schema.get(key)
+    return value if isinstance(value, Mapping) else {}
 
 
 class ArgumentsValidator:

@@ -17,8 +17,9 @@ from typing import Any
 
 from pydantic_core import ValidationError, from_json, to_json
 
+from fsm_agent.functions.arguments import expanded
 from fsm_agent.prompts.output import Output
-from fsm_agent.prompts.repairs import UNCLEAR, Schema, expanded, has
+from fsm_agent.prompts.repairs import UNCLEAR, Schema, has
 from fsm_agent.prompts.scanning import closing
 
 NOTHING: Any = object()

@@ -19,6 +19,8 @@ from typing import Any, SupportsIndex
 
 from pydantic_core import ValidationError, from_json, to_json
 
+from fsm_agent.functions.arguments import expanded, schemas_of
+
 _MAX_ROUNDS = 8  # of corrections, each of which may reveal further errors
 _MAX_ERRORS = 50  # that each round looks at
 _MAX_NAME = 100  # characters of names that are compared
@@ -164,7 +166,7 @@ def _found(data: Any, schema: Schema, path: Sequence[Any]) -> tuple[Any, Any, li
         if not has(data, step):
             continue
         holder, key, data = data, step, data[step]
-        schemas = expanded([inner for s in schemas for inner in _inner(s, step)], schema)
+        schemas = expanded([inner for s in schemas for inner in schemas_of(s, step)], schema)
     return holder, key, schemas
 
 
@@ -173,30 +175,6 @@ def has(data: Any, step: Any) -> bool:
     if isinstance(data, dict):
         return step in data
     return isinstance(data, list) and isinstance(step, int) and 0 <= step < len(data)
-
-
-def _inner(schema: Schema, step: Any) -> Iterator[Any]:
-    if isinstance(step, int):
-        prefix = schema.get("prefixItems", ())
-        yield prefix[step] if step < len(prefix) else schema.get("items")
-    else:
-        yield schema.get("properties", {}).get(step, schema.get("additionalProperties"))
-
-
-def expanded(schemas: Iterable[Any], root: Schema) -> list[Schema]:
-    """Return schemas together with their references and union members."""
-    left, found, seen = [*schemas], list[Schema](), set[str]()
-    while left:
-        schema = left.pop()
-        if not isinstance(schema, dict):
-            continue
-        if (reference := schema.get("$ref")) and reference not in seen:
-            seen.add(reference)
-            left.append(root.get("$defs", {}).get(re.sub(r"^#/\$defs/", "", reference)))
-        found.append(schema)
-        for union in ("anyOf", "oneOf", "allOf"):
-            left += schema.get(union, ())
-    return found
 
 
 def _words(path: Sequence[Any]) -> str:

@@ -505,6 +505,16 @@ class TestArguments:
             assert made.run('{"name": null, "size": "L"}') == "it: {'size': 'L'}"
             assert made.refusal('{"name": null, "size": null}')
 
+        nested = {"type": "object", "properties": {"it": {"type": "object", **kinds}}}
+        made = Function(name="label", parameters=nested, call=label)
+        assert made.bind('{"it": {"name": null, "size": "L"}}') == {"it": {"size": "L"}}
+        assert made.refusal('{"it": {"name": null, "size": null}}').startswith("it.size: ")
+
+    def test_a_schema_that_contains_itself_is_followed_once(self):
+        either = {"anyOf": [{"$ref": "#/$defs/it"}, {"properties": {"n": {"type": "integer"}}, "type": "object"}]}
+        made = Function(name="f", parameters={"properties": {"it": {"$ref": "#/$defs/it"}}, "$defs": {"it": either}})
+        assert made.refusal('{"it": {"n": null}}') is None
+
     def test_null_is_left_out_for_a_field_of_a_dataclass(self):
         def save(it: Point): ...
 
