@@ -256,7 +256,8 @@ class TestFailing:
         assert ("'one'" in problem) == (of.name == "letters"), "a flow says which step has raised"
 
     @modes
-    def test_a_run_that_was_put_off_is_cancelled_before_it_is_stuck(self, mode):
+    @pytest.mark.parametrize("drives", [1, 5])  # after one more, it would be stuck
+    def test_a_run_that_was_put_off_is_cancelled_before_it_is_stuck(self, mode, drives):
         """Though the reply, which the store keeps, fails in the next step again."""
         clock = FakeClock()
 
@@ -267,7 +268,10 @@ class TestFailing:
         agent = Agent(Script("hi"), name="clerk", stop_when=wrong, store=store)
         agent.runs.submit("Dear Ada", run_id="one")
         worker = Worker([agent], store)
-        run(worker, mode, once=True)
+        for _ in range(drives):
+            clock.advance(max(0.0, store.get("one").due_s - clock.now()))
+            run(worker, mode, once=True)
+        assert store.get("one").waits == ()
         agent.runs.all.cancel("one", "never mind")
         assert run(worker, mode, once=True) == 1, "it is due at once"
         clock.advance(4.0)
