@@ -504,7 +504,8 @@ class Worker:
         if stuck_in(run) is not None:
             _log.warning("run %s is stuck until its question %r is answered", run.id, STUCK)
         elif run.due_s and run.holder is None:
-            _log.warning("run %s is tried again in %.0f s", run.id, max(0.0, run.due_s - time.time()))
+            now_s = min(time.time(), run.updated_s)  # as in `after_attempt`; the store may have a clock of its own
+            _log.warning("run %s is tried again in %.0f s", run.id, max(0.0, run.due_s - now_s))
 
     def _factory(self, agent: Runnable, header: Header) -> ProcessFactory:
         deps = deps_for(self._deps, agent.name, header.extra, header.by)
