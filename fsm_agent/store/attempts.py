@@ -54,7 +54,7 @@ def after_attempt(
         problem = f"{tries} drivers in a row have claimed it without adding an entry; the last raised {typed(error)}"
         return as_stuck(Stuck(problem, fingerprint), rest.questions)
     # A clock that is ahead must not keep the run from others.
-    due_s = min(time.time(), now_s) + RETRY_S * 2 ** (tries - 1)
+    due_s = min(time.time(), now_s) + RETRY_S * 2 ** (min(tries, MAX_TRIES) - 1)
     wakes_on = UNTIL_DUE if has_signals else None
     return rest.changed(due_s=due_s, wakes_on=wakes_on, is_in_vain=fingerprint is not None)
 

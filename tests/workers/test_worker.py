@@ -307,6 +307,15 @@ class TestFailing:
         assert run(Worker([agent], store), mode, once=True) == 1
         assert store.get("one").due_s > clock.now()
 
+    def test_the_delay_does_not_grow_with_each_driver_that_died(self):
+        clock = FakeClock()
+        store = MemoryStore(clock.now)
+        create(store, shop.shop(), "one")
+        for _ in range(30):
+            assert store.claim("somebody who dies", for_s=0.0, run="one") is not None
+        assert Worker([shop.shop()], store, deps=lambda name, extra, user: 1 / 0).drive("one")
+        assert 0.0 < store.get("one").due_s - clock.now() <= 64.0
+
     def test_open_questions_survive_that(self, store):
         agent = shop.shop(store=store)
         with pytest.raises(CallSuspended):
