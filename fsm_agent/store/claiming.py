@@ -70,8 +70,6 @@ class ProcessFactory(NamedTuple):
 
     def process_of(self, header: Header, document: str | None, *turns: Sequence[Message]) -> Any:
         """Return a run's process, made from its snapshot if there is one, else from its header."""
-        if header.agent != self.agent:
-            raise UsageError(f"{self.agent!r}: expected one of its own runs, got a run of {header.agent!r}")
         try:
             return self.make(header, document, *turns)
         except SnapshotError as error:
