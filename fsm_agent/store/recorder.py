@@ -7,7 +7,6 @@ recognizes it.
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 import weakref
@@ -162,11 +161,10 @@ class StoreRecorder:
         self._flying: Future[int] | None = None
         self._sent_at_s = 0.0  # monotonic time when the batch was sent
         self._entries = process.journal.entries
-        self._behind_at = len(self._entries) + 1 - (self._journal.n - self._n)
         self._create = create
         self._created: _Batch | None = None  # the batch that created the run
         self._creating = threading.Lock()
-        self._is_urgent = create is not None  # the next write cannot wait for more entries
+        self._is_urgent = create is not None  # a write is needed even without new entries
         self._is_stopped: bool | None = None  # None while the driver drives the run
         self._failed_with: Exception | None = None  # what ended the drive
         self._is_back = False  # the run was released
@@ -184,7 +182,7 @@ class StoreRecorder:
 
     @property
     def is_behind(self) -> bool:
-        return self._is_urgent or len(self._entries) >= self._behind_at
+        return self._is_urgent or (self._journal.n > self._n and self.lost is None)
 
     def ask(self, questions: Sequence[Question]) -> None:
         self._to_ask = questions
@@ -416,7 +414,6 @@ class StoreRecorder:
         if batch.suspension is not None:
             self._is_back = True
         self._batch = None
-        self._behind_at = self._n - self._journal.n_before + 1
         self._update_urgency()
         return left > len(self._seen) - len(self._written)
 
@@ -424,7 +421,6 @@ class StoreRecorder:
         with self._lock:
             if self.lost is not None:  # nothing can be written, but `write` must tell the driver
                 self._is_urgent = not self._is_reported and self._is_stopped is not True
-                self._behind_at = sys.maxsize
                 return
             is_new = self._create is not None
             self._is_urgent = is_new or bool(self._took) or self._is_to_be_returned
