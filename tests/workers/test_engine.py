@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from support.postgres import NOT_HERE, PostgresServer, programs
 from support.shop_agent import OTHER, shop
+from support.workers import Away
 from typer.testing import CliRunner
 
 from fsm_agent import Worker
@@ -24,13 +25,14 @@ from fsm_agent.messages import Question
 from fsm_agent.store import MemoryStore, PostgresStore, Start, StoreError, Suspension
 from fsm_agent.workers import Engine, engine_of
 
-pytestmark = pytest.mark.skipif(programs() is None, reason=NOT_HERE)
 OLD_S = 10.0  # after which a run that is due counts as lost
 ODD = 'it\'s \x00 \x1a "odd" \\ ü\u2028 {}'
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
+    if programs() is None:
+        pytest.skip(NOT_HERE)
     with closing(PostgresServer()) as server:
         yield server
 
@@ -268,39 +270,35 @@ def test_a_job_that_meets_a_holder_looks_again_after_its_lease() -> None:
     assert Hints(worker, store).drive("r") == 0.0  # somebody else is to do it, at once
 
 
-def test_a_job_does_not_fail(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise StoreError("the store is away")
-
-    store: Any = MemoryStore()
+def test_a_job_does_not_fail(caplog: pytest.LogCaptureFixture) -> None:
+    store = Away(0, "get")
     begin(store, "r", OTHER)
     engine = Hints(Worker([shop()], store), store)
     assert engine.drive("r") is None
     assert "'other'" in caplog.text
-    for name in ("get", "claim"):
-        monkeypatch.setattr(store, name, fail)
+    store.failures = 1
     assert engine.drive("r") == OLD_S, "it is tried again later"
-    assert "the store is away" in caplog.text
+    assert "the server is away" in caplog.text
 
 
 @pytest.mark.parametrize(("drain_s", "leave_s"), [(None, 24 * 3600.0), (2.0, 7.0)])
-def test_while_it_runs_it_looks_for_as_many_lost_jobs_as_it_has_threads(
-    drain_s: float | None, leave_s: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store: Any = MemoryStore()
+def test_while_it_runs_it_looks_for_as_many_lost_jobs_as_it_has_threads(drain_s: float | None, leave_s: float) -> None:
+    class Reminding(MemoryStore):
+        def remind(self, agents: Any, *, older_s: float, limit: int) -> None:
+            looks.append((set(agents), older_s < OLD_S, limit))
+            engine.drive("r")
+
+    class Once(Hints):
+        def pause(self, seconds: float) -> None:
+            self.worker.stop()
+
     looks = list[Any]()
+    store: Any = Reminding()
     begin(store, "r", shop())
     worker = Worker([shop()], store, drain_s=drain_s)
-    engine = Hints(worker, store)
-
-    def remind(agents: Any, **how: Any) -> None:
-        looks.append((set(agents), how.pop("older_s") < OLD_S, how))
-        engine.drive("r")
-
-    monkeypatch.setattr(store, "remind", remind, raising=False)
-    monkeypatch.setattr(engine, "pause", lambda seconds: worker.stop())
+    engine = Once(worker, store)
     assert engine.run(threads=2) == 1
-    assert looks == [({"shop"}, True, {"limit": 2})]
+    assert looks == [({"shop"}, True, 2)]
     assert engine.leave_s == leave_s
     assert worker.is_stopping
     with pytest.raises(UsageError, match="threads"):
