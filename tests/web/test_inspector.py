@@ -23,7 +23,7 @@ from fsm_agent.call import Cancelled, Stopped
 from fsm_agent.diagrams import call_diagram
 from fsm_agent.flows import Flow, FlowSuspended, end, pause, wait
 from fsm_agent.messages import Reply, Usage
-from fsm_agent.store import MemoryStore, ReadOnly, Runs, SqliteStore, Suspension
+from fsm_agent.store import MemoryStore, PostgresStore, ReadOnly, Runs, SqliteStore, Suspension
 from fsm_agent.testing import FakeClock, Script, function_call
 from fsm_agent.web import inspector_app
 
@@ -44,8 +44,8 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         pytest.skip(NOT_HERE)
     server = PostgresServer()
     try:
-        with closing(Runs(server.url())) as made:
-            yield fill(made.store)
+        with closing(fill(PostgresStore(server.url(), OWN_CLOCK))) as filled:
+            yield filled
     finally:
         server.close()
 
