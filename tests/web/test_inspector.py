@@ -746,6 +746,21 @@ def test_a_store_that_is_read_only_is_shown(tmp_path: Path):
             runs.cancel("order-22")
 
 
+def test_one_that_only_reads_refuses_every_act() -> None:
+    runs = Runs(MemoryStore())
+    suspended(lambda: shop(runs).call("Where is my parcel?", run_id="r"))
+    pages = Pages(inspector_app(runs, read_only=True))
+    page = pages.page("/run", id="r")
+    assert not page.all("form", method="post")
+    assert not page.all("input", name="form")
+    assert "read only" in page.text
+    for act in ("answer", "cancel", "retry", "fork", "delete"):
+        answer = pages.request("POST", f"/do/{act}", data={"id": "r"}, headers={"origin": pages.origin})
+        assert (answer.status_code, "read-only" in answer.text) == (403, True)
+    assert len(runs.store.list()) == 1
+    assert not runs.store.load("r").signals
+
+
 def test_a_comparison_says_how_much_more_there_is() -> None:
     with closing(MemoryStore()) as store:
         for name in ("one", "two"):
