@@ -67,7 +67,7 @@ def test_they_are_values_and_json() -> None:
         context_size="low",
         user_location=UserLocation(country="AT", city="Wien"),
     )
-    other = HostedMCP("more", "http://h", headers={"X-Key": TOKEN}, require_approval="auto")
+    other = HostedMCP("more", f"http://h/?k={TOKEN}", headers={"X-Key": TOKEN}, require_approval="auto")
     settings = Settings(hosted_tools=(search, CodeExecution(), ComputerUse(), SERVER, other))
     assert len(as_json(settings)["hosted_tools"]) == len({*settings.hosted_tools, *settings.hosted_tools}) == 5
     assert copy.copy(SERVER) is copy.deepcopy(SERVER) is SERVER
