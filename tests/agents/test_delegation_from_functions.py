@@ -709,24 +709,6 @@ def test_less_time_and_less_of_a_budget_is_no_other_task(asking: Ask):
     assert agent.runs.resume("r").function_calls[0].result == "Found."
 
 
-@pytest.mark.parametrize("way", [by_run, by_arun], ids=lambda way: way.__name__)
-def test_each_child_has_what_the_one_before_has_left(way: Any):
-    lent: list[Limits] = []
-
-    async def ask(context: Context[Any], task: str) -> str:
-        """Ask."""
-        for _ in range(2):
-            lent.append((await context.acall(child, task)).record.limits)
-        return "both"
-
-    child = inner(spending(5, "One."), spending(7, "Two."), limits=Limits(deadline_s=500.0))
-    result = driven(outer(Function.of(ask), limits=Limits(tokens=100, deadline_s=60.0)), way)
-    assert result.function_calls[0].result == "both"
-    assert [limits.tokens for limits in lent] == [90, 85]
-    assert all(0.0 < limits.deadline_s <= 60.0 for limits in lent if limits.deadline_s is not None)
-    assert None not in [limits.deadline_s for limits in lent]
-
-
 @both
 def test_a_child_that_was_interrupted_goes_on(asking: Ask):
     store = MemoryStore()
