@@ -58,10 +58,3 @@ def test_what_is_no_client_is_refused() -> None:
         register_client("house", "x")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="model"):
         client_for(3)  # type: ignore[arg-type]
-
-
-def test_an_unknown_one_is_named_with_those_there_are() -> None:
-    register_client("cabin", make)
-    for model in ("cabn:big", "opnai:x"):
-        with pytest.raises(ConfigError, match=f"{model.partition(':')[0]}.*(cabin|openai)"):
-            found(model)

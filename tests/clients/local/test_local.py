@@ -346,12 +346,6 @@ class TestHub:
         with pytest.raises(ConfigError, match=re.escape(f"got {name!r}")):
             model.find_model(name)
 
-    def test_without_the_extra_what_is_missing_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        real = importlib.util.find_spec
-        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "huggingface_hub" else real(name))
-        with pytest.raises(ConfigError, match=r"fsm-agent\[hub\]"):
-            model.find_model("hf:o/one")
-
     def test_one_of_the_hub_is_served_and_shared(self, engine: Engine) -> None:
         server = serving.local_server("hf:o/one")
         assert (server.model, serving.local_server("hf:o/one")) == ("one.Q8_0", server)
