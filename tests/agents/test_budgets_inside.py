@@ -7,22 +7,16 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from support.agent_calls import erase
 
 from fsm_agent.agents import Agent, handoff
 from fsm_agent.call import AgentCall, Approved, CallFailed, CallSuspended, Limits, Price, Reason, State, snapshot
 from fsm_agent.errors import UsageError
-from fsm_agent.functions import function
 from fsm_agent.messages import Event, Inside, Reply, ReplyCompleted, Stepped, Usage
 from fsm_agent.store import MemoryStore
 from fsm_agent.testing import Script, function_call
 
 DOLLAR = Price(input_micro_usd=1_000_000, output_micro_usd=1_000_000)  # a million tokens
-
-
-@function(needs_approval=True)
-def erase(path: str) -> str:
-    """Erase a file."""
-    return f"erased {path}"
 
 
 def spending(tokens: int, *content: Any) -> Reply:

@@ -26,7 +26,7 @@ from fsm_agent.call import AgentCall, Injected, Reason, Returned, State, snapsho
 from fsm_agent.context import keep_last
 from fsm_agent.errors import OutcomeError, SnapshotError
 from fsm_agent.functions import Retries
-from fsm_agent.messages import Done, Event, Inside, Reply, Stepped, Usage
+from fsm_agent.messages import Done, Event, Inside, Stepped
 from fsm_agent.runtime import ResultPipeline
 from fsm_agent.store import MemoryStore
 from fsm_agent.testing import FakeClock, Script, function_call
@@ -55,10 +55,6 @@ def billing(*replies: Any, **options: Any) -> Agent[Any, Any]:
 def triage(*replies: Any, to: Agent[Any, Any] | None = None, **options: Any) -> Agent[Any, Any]:
     options = {"functions": [look_up, handoff(to or billing())], "system": "You ask.", **options}
     return Agent(Script(*(replies or (GO,))), name="triage", **options)
-
-
-def spending(what: Any, tokens: int) -> Reply:
-    return Reply.of(what).changed(usage=Usage(input_tokens=tokens, output_tokens=1))
 
 
 WAYS: list[Way] = [by_run, by_stream, by_arun, by_astream, by_run_unheard]

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.agent_calls import erase
 from support.agent_drivers import StuckScript, Way, both, by_arun, by_astream, by_run, by_run_unheard, by_stream
 from support.gates import Meeting
 
@@ -31,12 +32,6 @@ from fsm_agent.prompts import Prompt
 from fsm_agent.store import MemoryStore, Runs
 from fsm_agent.testing import Delayed, FakeClock, Script, function_call
 from fsm_agent.workers import Worker
-
-
-@function(needs_approval=True)
-def erase(path: str) -> str:
-    """Erase a file."""
-    return f"erased {path}"
 
 
 def spending(text: str, tokens: int) -> Reply:
