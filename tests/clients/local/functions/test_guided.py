@@ -150,7 +150,6 @@ def erase(path: str) -> str:
 FUNCTIONS = (Function.of(fetch_weather), Function.of(erase))
 ASKED = Request(messages=[Message.of("user", "Is it nice in Lisbon?")], functions=FUNCTIONS)
 CALL = FunctionCall(name="fetch_weather", arguments_json='{"city": "Lisbon"}', id="1.0")
-ANSWERED_PATHS = ["/tokenize", *["/v1/completions"] * 4]  # three likelihoods, one value
 
 
 def with_result(text: str, *, is_error: bool = False) -> Request:
