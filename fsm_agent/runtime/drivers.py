@@ -105,7 +105,7 @@ class AsyncDriver(Driver):
         future = recorder.submit()
         while future is not None:
             bell = self._loop.create_future()  # awaited in place of the write, which a cancellation must not end
-            future.add_done_callback(partial(self._ring_soon, bell))
+            future.add_done_callback(partial(self._soon, _ring, bell))
             await bell
             future = recorder.complete_write(future)
 
@@ -174,16 +174,15 @@ class AsyncDriver(Driver):
             await alone.stream.aclose()
 
     def wake(self) -> None:
-        with suppress(RuntimeError):  # the loop is closed, so nothing waits
-            self._loop.call_soon_threadsafe(self._interrupt)
+        self._soon(self._interrupt)
 
     def wake_for_post(self) -> None:
-        with suppress(RuntimeError):  # the loop is closed, so nothing waits
-            self._loop.call_soon_threadsafe(self.ring)  # the loop's thread may be making the bell now
+        self._soon(self.ring)  # in the loop's thread, which may be making the bell now
 
-    def _ring_soon(self, bell: asyncio.Future[None], _: object = None) -> None:
+    def _soon(self, call: Callable[..., Any], *args: Any) -> None:
+        """Call a function in the loop's thread, from any thread."""
         with suppress(RuntimeError):  # the loop is closed, so nothing waits
-            self._loop.call_soon_threadsafe(_ring, bell)
+            self._loop.call_soon_threadsafe(call, *args)
 
     def _interrupt(self) -> None:
         if self._waiting_task is not None and not self._is_interrupted:  # otherwise it is ending already
@@ -224,8 +223,7 @@ class AsyncDriver(Driver):
 
     def report(self, key: str, event: Event) -> None:
         if (activity := self.active.get(key)) is not None:
-            with suppress(RuntimeError):  # the loop is closed, so nothing listens
-                self._loop.call_soon_threadsafe(self.put, activity, event)
+            self._soon(self.put, activity, event)
 
 
 def _next_of(alone: Activity) -> Awaitable[Any]:
@@ -269,7 +267,7 @@ def _write_rest(recorder: Recorder) -> None:
         recorder.write()
 
 
-def _ring(bell: asyncio.Future[None]) -> None:
+def _ring(bell: asyncio.Future[None], _: object = None) -> None:
     if not bell.done():
         bell.set_result(None)
 
