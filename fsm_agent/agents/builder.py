@@ -137,8 +137,9 @@ def resolve_task(agent: Agent[Any, Any], task: Any, deps: Any, options: Mapping[
         return ResolvedTask(Vector([*agent._system_messages, task_message(task)]), NO_ARGS, prompt)
     system_prompt = SystemPrompt(agent.system, agent.name, system_args, options.get("keep_system", False), deps)
     before = Dialog() if after is None else dialog_before(after)
+    checked = len(before)
     if agent._keep and isinstance(after, CallResult):
-        before = kept(agent._keep, before)
+        before, checked = kept(agent._keep, before), 0
     match task:
         case str() | Payload():
             dialog = _put_in_words(agent, before, task, options.get("model"))
@@ -158,7 +159,7 @@ def resolve_task(agent: Agent[Any, Any], task: Any, deps: Any, options: Mapping[
         case _:
             right = "text, a Payload such as Payload.text('…').with_image('cat.png'), a Prompt, a Message or a Dialog"
             raise UsageError(f"the task: expected {right}, got {task!r:.60}")
-    newest, flaw = dialog.tail, unpaired(dialog.messages)
+    newest, flaw = dialog.tail, unpaired(dialog.messages, checked)
     if flaw is not None:
         raise UsageError(f"the dialog: expected one in which each call has one result, got {flaw}")
     if newest is None or _is_blank(newest):

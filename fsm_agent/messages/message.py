@@ -6,6 +6,7 @@ import base64
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Literal, Self, TypeAlias, get_args
 
 from msgspec import field
@@ -525,13 +526,14 @@ def check_roles(messages: Sequence[Any]) -> None:
             raise _unknown_role(f"messages[{index}].role", message.role)
 
 
-def unpaired(messages: Iterable[Message]) -> str | None:
+def unpaired(messages: Iterable[Message], start: int = 0) -> str | None:
     """Return a description of the first function call without a result, or result without a call, or None.
 
-    Services refuse such dialogs without saying which message is wrong.
+    Services refuse such dialogs without saying which message is wrong.  The messages before ``start`` are known to be
+    right.
     """
     calls: list[FunctionCall] = []  # without results, of the newest message that is not a result
-    for index, message in enumerate(messages):
+    for index, message in islice(enumerate(messages), start, None):
         if message.role != "tool":
             if calls:
                 break

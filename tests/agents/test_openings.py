@@ -221,6 +221,11 @@ class TestAfter:
             Agent(script).call("hi", after=after)
         assert script.requests == []
 
+    def test_a_result_of_no_call_is_refused(self):
+        agent = Agent(Script("a"))
+        with pytest.raises(UsageError, match=r"look_0.* in messages\[2\]"):
+            agent.call(found("1.0"), after=agent.call("hi"))
+
 
 def test_an_overview_has_a_line_for_each_message(script):
     dialog = Dialog(
