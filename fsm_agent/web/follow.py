@@ -25,7 +25,6 @@ from fsm_agent.call.header import seed_of
 from fsm_agent.call.journal import header_of
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.functions.context import LATER, GivenDeps, check_deps
-from fsm_agent.functions.function import Function
 from fsm_agent.messages.events import Done, Event
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.prompt import Prompt, by_path
@@ -203,7 +202,7 @@ class RunFollower:
             AlreadyAnswered: If another answer came first.
             UsageError: See `begin` and `answer`.
         """
-        _check_tools(self.runnable, asked.tools)
+        self._check_tools(asked.tools)
         if asked.message is not None:
             said: Any = _task_of(self.runnable, asked.message) if task is None else task(asked.message)
             conversation = asked.conversation if self.has_conversations else None
@@ -216,6 +215,18 @@ class RunFollower:
             raise NotAsked(f"the conversation {asked.conversation!r} does not exist")
         waits = (await asyncio.to_thread(self.runs.store.get, newest)).waits
         return newest, await self.answer(newest, answer_questions(waits, asked), by=by)
+
+    def _check_tools(self, tools: Collection[str]) -> None:
+        """Refuse a client's tool that the agent does not have, because its model would never call it.
+
+        Nothing is refused if the tool may be elsewhere: in a flow, an MCP server, an inner agent or another prompt.
+        """
+        prompt = getattr(self.runnable, "prompt", None)
+        if prompt is None or not prompt.is_fixed or prompt.delegates or self._prompts or self._options.get("prompt"):
+            return
+        if unknown := set(tools).difference([function.name for function in prompt.offers if function.call is None]):
+            what = f"the agent has no function {min(unknown)!r} without a callable, for the client to run"
+            raise BadRequest(f"tools: {what}; add one to the agent", "unknown_tool")
 
     def _retry(self, run: str, by: str) -> None:
         """Retry a run of this agent if it has failed."""
@@ -459,16 +470,6 @@ def with_store(runnable: Any, store: Any) -> Any:
     if hasattr(runnable, "changed"):
         return runnable.changed(store=store)
     return replace(runnable, store=store)  # type: ignore[type-var]
-
-
-def _check_tools(runnable: Any, tools: Collection[str]) -> None:
-    """Refuse a client's tool that the agent does not have, because its model would never call it."""
-    functions = getattr(runnable, "functions", ())
-    if not all(isinstance(function, Function) for function in functions):  # a source, such as an MCP server
-        return
-    if unknown := set(tools).difference([function.name for function in functions if function.call is None]):
-        what = f"the agent has no function {min(unknown)!r} without a callable, for the client to run"
-        raise BadRequest(f"tools: {what}; add one to the agent", "unknown_tool")
 
 
 def _task_of(runnable: Any, message: Message) -> Any:

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from served import Letter, desk, letters
 
-from fsm_agent import Agent, Context, Function, UsageError, function
+from fsm_agent import Agent, Context, Function, Prompt, UsageError, function
 from fsm_agent.flows import Flow, end, wait
 from fsm_agent.store import MemoryStore, StoreError
 from fsm_agent.testing import Script, function_call
@@ -121,6 +121,31 @@ def test_a_function_of_the_client_is_one_of_the_agents_and_may_fail() -> None:
         assert "no paint is left" in text(await page.ask("c1", run="r2", messages=[failed], tools=[paint]))
 
     run(serve(Agent(Script(*[answer] * 2), name="desk", functions=[Function(name="paint", parameters={})])), use)
+
+
+PAINT = Function(name="paint", parameters={})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"prompt": Prompt("{{ task }}", path="shop/paint", functions=[PAINT])},
+        {"functions": [Agent(Script(function_call("paint"), "painted"), name="painter", functions=[PAINT])]},
+    ],
+)
+def test_a_function_of_the_client_may_belong_to_a_prompt_or_an_inner_agent(options: dict[str, Any]) -> None:
+    name = "paint" if "prompt" in options else "painter"
+    tools: dict[str, Any] = {"tools": [{"name": "paint", "description": "Paint."}]}
+
+    async def use(page: Page) -> None:
+        told = await page.ask("c1", "go", **tools)
+        assert told[-1]["outcome"]["type"] == "success"
+        (id,) = [data["toolCallId"] for data in told if data.get("toolCallName") == "paint"]
+        result = {"id": "2", "role": "tool", "toolCallId": id, "content": "red"}
+        assert "Done." in text(await page.ask("c1", run="r2", messages=[result], **tools))
+
+    asked = function_call(name, **({} if name == "paint" else {"task": "Paint it."}))
+    run(serve(Agent(Script(asked, "Done."), name="desk", **options)), use)
 
 
 def test_functions_and_the_system_prompt_know_who_asks(tmp_path: Path) -> None:
