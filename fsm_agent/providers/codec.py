@@ -88,7 +88,7 @@ def _place(last: Message, provider: str, model: str) -> tuple[int, str, str]:
 
 def _take_beginning(key: tuple[Any, ...], messages: Sequence[Message], provider: str, model: str) -> Any:
     """Remove and return the longest kept dialog that these messages continue, or return None."""
-    for count in range(len(messages), 0, -1):
+    for count in range(len(messages), _LONG - 1, -1):  # shorter ones are not kept
         place = _place(messages[count - 1], provider, model)
         known = _encoded.get(place)
         if known is None or len(known.messages) != count or not known.begins(key, messages):
