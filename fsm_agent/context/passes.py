@@ -26,7 +26,16 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import Context, one_or_two_parameters
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import is_plain
-from fsm_agent.messages.message import Attachment, Document, FunctionCall, FunctionResult, Message, Part, Text
+from fsm_agent.messages.message import (
+    Attachment,
+    Document,
+    FunctionCall,
+    FunctionResult,
+    Message,
+    Part,
+    Text,
+    unpaired,
+)
 
 AnyPass: TypeAlias = (
     Callable[[Sequence[Message]], Sequence[Message]] | Callable[[Sequence[Message], CallRecord], Sequence[Message]]
@@ -163,8 +172,10 @@ def apply_passes(passes: Iterable[AnyPass], messages: Sequence[Message]) -> Sequ
 def _problem_with(shown: Any, messages: Sequence[Message], record: CallRecord | None) -> str:
     if not isinstance(shown, Sequence) or isinstance(shown, str) or not all(type(m) is Message for m in shown):
         return f"returned {shown!r:.80}, not a list of messages"
-    if (problem := broken_round(shown)) and not broken_round(messages):
-        return problem
+    if messages and not shown:
+        return "left no message"
+    if (flaw := unpaired(shown)) is not None and unpaired(messages) is None:
+        return f"left {flaw}"
     systems = system_messages(messages)
     if list(shown[:systems]) != list(messages[:systems]):
         return "lost the system prompt, which every request begins with"
@@ -700,23 +711,3 @@ def pinned(messages: Sequence[Message], record: CallRecord | None) -> set[int]:
             task = next((index for index in users if messages[index] is wanted), task)
         found |= {first, task}
     return found
-
-
-def broken_round(messages: Sequence[Message]) -> str:
-    """Return what is wrong with the rounds in these messages, or ``""`` if each call has exactly one result."""
-    if not messages:
-        return "left no message"
-    open_calls: dict[str, str] = {}
-    for message in messages:
-        if message.role == "tool":
-            for part in message.parts:
-                if isinstance(part, FunctionResult) and open_calls.pop(part.id, None) is None:
-                    return f"left the result {part.id!r} of {part.name!r} without the message that asks for it"
-        elif open_calls:
-            break
-        elif message.role == "assistant":
-            open_calls = {call.id: call.name for call in message.function_calls}
-    if open_calls:
-        id, name = next(iter(open_calls.items()))
-        return f"left the call {id!r} of {name!r} without its result"
-    return ""

@@ -543,9 +543,9 @@ def unpaired(messages: Iterable[Message], start: int = 0) -> str | None:
             if isinstance(part, FunctionResult):
                 found = next((call for call in calls if _belongs(part, call)), None)
                 if found is None:
-                    return f"a result of {_shown(part)} in messages[{index}] that belongs to no call before it"
+                    return f"the result {_shown(part)} in messages[{index}], which belongs to no call before it"
                 calls.remove(found)
-    return f"the call of {_shown(calls[0])} without a result" if calls else None
+    return f"the call {_shown(calls[0])} without a result" if calls else None
 
 
 def _belongs(result: FunctionResult, call: FunctionCall) -> bool:
@@ -553,7 +553,7 @@ def _belongs(result: FunctionResult, call: FunctionCall) -> bool:
 
 
 def _shown(part: FunctionCall | FunctionResult) -> str:
-    return f"{part.name!r:.80} (id {part.provider_id or part.id!r:.80})"
+    return f"{part.provider_id or part.id!r:.80} of {part.name!r:.80}"
 
 
 def _unknown_role(where: str, role: object) -> UsageError:
