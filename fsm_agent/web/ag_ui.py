@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from fsm_agent.call.outcomes import Denied, Returned
+from fsm_agent.call.question_forms import about_of
 from fsm_agent.messages.events import FunctionEnded, Question
 from fsm_agent.messages.json_data import parsed
 from fsm_agent.web.requests import (
@@ -163,10 +164,11 @@ class AgUi(ProtocolTranslator):
         return [{"type": "STEP_FINISHED", "stepName": at}] if at else []
 
     def _waits(self, questions: Sequence[Question]) -> list[Data]:
-        outcome: Data = {"type": "interrupt", "interrupts": [_interrupt(question) for question in questions]}
-        tools = [_function_of(question) if question.kind == "result" else None for question in questions]
-        if tools and set(tools) <= set(self._tools):
-            outcome = {"type": "success"}  # the client knows its tools, and with an interrupt it could only resume
+        functions = [_function_of(question) if question.kind == "result" else None for question in questions]
+        if functions and set(functions) <= set(self._tools):
+            outcome: Data = {"type": "success"}  # after an interrupt, a client can only resume
+        else:
+            outcome = {"type": "interrupt", "interrupts": [_interrupt(question) for question in questions]}
         return [*self._step_ended(), {"type": "RUN_FINISHED", **self._ids, "outcome": outcome}]
 
     def _done(self, output: Any) -> list[Data]:
@@ -195,8 +197,7 @@ def _interrupt(question: Question) -> Data:
 
 
 def _function_of(question: Question) -> str:
-    about = masked_question(question)["about"]
-    return str(about.get("function", "")) if isinstance(about, dict) else ""
+    return str(about_of(question).get("function", ""))
 
 
 class _Part(msgspec.Struct):

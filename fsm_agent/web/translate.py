@@ -451,7 +451,7 @@ def describe_error(error: Exception) -> tuple[str, str]:
     id = secrets.token_hex(4)
     LOG.error("a stream failed (%s)", id, exc_info=error)
     code = type(error).__name__ if isinstance(error, FsmAgentError) else "InternalError"
-    return f"an internal error; it stands in the log of the server under {id}", code
+    return f"an internal error; the server has logged it as {id}", code
 
 
 def _lines(data: Data | Any) -> str:
