@@ -16,7 +16,7 @@ from support.http_clients import over_transport
 from fsm_agent import Agent, FunctionCall, Retry
 from fsm_agent.call import Request
 from fsm_agent.clients import HttpClient
-from fsm_agent.messages import Message
+from fsm_agent.messages import FunctionCallStarted, Message
 from fsm_agent.testing import Script
 
 LIKELY = "sk-abcdefghijklmnopqrstuvwx"
@@ -70,6 +70,20 @@ def test_a_reply_that_is_named_after_the_key_does_not_hold_it(provider: str, is_
     assert "Rome" in shown
     assert "look-" in shown
     assert HELD not in shown
+
+
+def test_the_last_pieces_of_a_stream_do_not_hold_it_either() -> None:
+    call = {"functionCall": {"name": f"look-{HELD}", "id": HELD, "args": {}}}
+    second = {"index": 1, "content": {"parts": [call]}, "finishReason": "STOP"}  # the first may still follow
+    content = f"data: {json.dumps({'candidates': [second]})}\n\n".encode()
+    head = {"content-type": "text/event-stream"}
+    network = over_transport(httpx.MockTransport(lambda request: httpx.Response(200, headers=head, content=content)))
+    request = Request(messages=[Message.of("user", "Where?")])
+    with HttpClient("google", "m", base_url="https://api.example.org/v1", api_key=HELD, network=network) as client:
+        items = [*client.stream(request)]
+    assert isinstance(items[0], FunctionCallStarted)
+    assert items[0].name.startswith("look-")
+    assert HELD not in repr(items)
 
 
 def test_a_short_secret_does_not_change_the_names_of_functions() -> None:

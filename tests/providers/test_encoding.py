@@ -271,12 +271,14 @@ def test_a_dialog_is_kept_no_longer_than_its_messages(target: Target) -> None:
     assert watched() is None
 
 
+@pytest.mark.parametrize("is_result", [False, True])
 @wires
-def test_dialogs_about_one_file_do_not_hold_a_copy_each(target: Target) -> None:
+def test_dialogs_about_one_file_do_not_hold_a_copy_each(target: Target, is_result: bool) -> None:
     file = Document.of(b"%PDF-" + b"x" * 500_000)
-    result = FunctionResult(id="1.0", name="search", text="1", attachments=(file,))
+    result = FunctionResult(id="1.0", name="search", text="1", attachments=(file,) if is_result else ())
+    said = () if is_result else (file,)
     dialogs = [
-        [*HEAD, Message.of("user", f"{n}", file), asks("1.0"), Message.of("tool", result), USER] for n in range(8)
+        [*HEAD, Message.of("user", f"{n}", *said), asks("1.0"), Message.of("tool", result), USER] for n in range(8)
     ]
     target.sent(dialogs[0])
     tracemalloc.start()
