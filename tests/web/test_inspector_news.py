@@ -1,4 +1,4 @@
-"""Do pages hear of what happens, at little cost, and does an inspector that only reads refuse every act?"""
+"""Do pages hear of what happens, at little cost, and do streams end with their server?"""
 
 from __future__ import annotations
 
