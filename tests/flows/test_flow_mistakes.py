@@ -81,10 +81,9 @@ ARGUMENTS: list[tuple[Callable[[], Any], str]] = [
     (lambda: letters.prepare(Letter("x"), clients={review: Script()}), "review"),
     (lambda: letters.prepare(Letter("x"), extra={"ticket": object()}), "extra"),
     (lambda: letters.prepare(Letter("x"), extra=[]), "extra"),
-    (lambda: letters.prepare(Letter("x"), by=5), "by"),  # type: ignore[arg-type]
     (lambda: asked.prepare(Letter("x"), clients={ask(bot)(lambda d: "?"): Script()}), "asking"),
     (lambda: asked.prepare(Letter("x"), clients={asked.start: "hello"}), "'hello'"),
-    (lambda: snapshot(begun()), "FlowRun"),  # type: ignore[arg-type]
+    (lambda: snapshot(begun()), "FlowRun"),
 ]
 
 
@@ -201,7 +200,7 @@ def counting(d: Letter) -> int:
 
 
 def generating(d: Letter) -> str:
-    yield ""  # type: ignore[misc]
+    yield ""
 
 
 def each_of(over: Any = lambda d: (), member: Any = counting, parallel: Any = 1) -> Any:
