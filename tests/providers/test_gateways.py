@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
 import pytest
@@ -18,10 +18,11 @@ CHAT, RESPONSES, ANTHROPIC, GEMINI = OpenAIChatCodec(), OpenAIResponsesCodec(), 
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
 
 
-def streamed(codec: Any, *events: dict[str, Any], is_over: bool = False) -> tuple[Reply, list[Delta]]:
+def streamed(codec: Any, *events: dict[str, Any], is_over: bool = False, end: bytes = b"") -> tuple[Reply, list[Delta]]:
     """Return the reply and the deltas of a stream, whose connection may stay open."""
     decoder = codec.decoder({})
     deltas = [delta for event in events for delta in decoder.feed(f"data: {json.dumps(event)}\n\n".encode())]
+    deltas += decoder.feed(end)
     if is_over:
         assert decoder.is_done
     else:
@@ -284,8 +285,8 @@ class TestChoices:
         pieces = [(index, is_last) for is_last in (False, True) for index in indices]
         in_turns = [{name: [self.of(codec, index, f"{index}", is_last=is_last)]} for index, is_last in pieces]
         one_by_one = sorted(in_turns, key=lambda chunk: indices.index(chunk[name][0]["index"]))
-        for chunks in (in_turns, one_by_one):
-            reply, deltas = streamed(codec, *chunks)
+        for chunks, end in product((in_turns, one_by_one), (b"", b"data: [DONE]\n\n")):
+            reply, deltas = streamed(codec, *chunks, end=end)
             told = "".join([delta.text for delta in deltas if isinstance(delta, TextDelta)])
             assert (reply.message.text, told, reply.finish) == (f"{read}{read}", f"{read}{read}", "stop")
 

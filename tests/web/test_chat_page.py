@@ -102,8 +102,23 @@ def test_functions_that_the_client_runs(is_run_by_client: bool) -> None:
         assert text(told) == "painted; done here"
         again = await page.ask("c1", run="r3", messages=results, **tools)
         assert again[-1]["type"] == "RUN_ERROR"
+        later = [*results, {"id": "4", "role": "user", "content": "And now?"}]
+        assert text(await page.ask("c1", run="r4", messages=later, **tools)) == "painted; done here"
 
     run(serve(Agent(Script(*[answer] * 4), name="desk", functions=[paint, read])), use)
+
+
+def test_a_client_that_runs_only_one_of_the_functions_is_asked_for_the_others() -> None:
+    names = ("paint", "erase")
+
+    async def use(page: Page) -> None:
+        told = await page.ask("c1", "go", tools=[{"name": "paint", "description": "Paint."}])
+        assert told[-1]["outcome"]["type"] == "interrupt"
+        assert len(told[-1]["outcome"]["interrupts"]) == 2
+
+    asked = [function_call(name) for name in names]
+    functions = [Function(name=name, parameters={}) for name in names]
+    run(serve(Agent(Script(asked), name="desk", functions=functions)), use)
 
 
 def test_a_function_of_the_client_is_one_of_the_agents_and_may_fail() -> None:

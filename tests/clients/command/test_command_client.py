@@ -329,8 +329,9 @@ def test_the_prompt_is_one_argument_and_no_shell_reads_it(tmp_path: Path) -> Non
 
 def test_no_text_becomes_an_option() -> None:
     request = Request(messages=(Message.of("user", "--yolo"),))
-    with pytest.raises(UsageError, match=r"\{prompt\}"):
-        ask(running("", "{prompt}"), "complete", request=request)
+    for arguments in (["{prompt}"], ["{prompt}", "--"]):
+        with pytest.raises(UsageError, match=r"\{prompt\}"):
+            ask(running("", *arguments), "complete", request=request)
     shown = "print(sys.argv[1:])"
     assert ask(running(shown, "--", "{prompt}"), "complete", request=request)[-1].message.text == "['--', '--yolo']"
     assert ask(running(shown, "-p={prompt}"), "complete", request=request)[-1].message.text == "['-p=--yolo']"
