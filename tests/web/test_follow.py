@@ -47,7 +47,7 @@ from fsm_agent.messages import (
 )
 from fsm_agent.store import AlreadyAnswered, Conflict, NotAsked, RunExists, Runs, RunUnknown
 from fsm_agent.store.following import written_events
-from fsm_agent.testing import Pieces, Script, function_call
+from fsm_agent.testing import FakeClock, Pieces, Script, function_call
 from fsm_agent.web import ClientRequest, RunFollower
 
 Item: TypeAlias = tuple[int, Event]
@@ -626,6 +626,22 @@ def test_a_cancelled_run_ends_though_nobody_listens(store: Any) -> None:
             await asyncio.wrap_future(live.runs.watcher.watch(run, lambda row: row.is_ended))
 
     asyncio.run(main())
+
+
+def test_a_run_whose_drive_raises_is_put_off() -> None:
+    clock = FakeClock()
+    store = MemoryStore(clock.now)
+
+    async def main() -> str:
+        async with RunFollower(Agent(Script(ZeroDivisionError()), name="desk", store=store)) as live:
+            run = await live.begin("Hello")
+            with pytest.raises(ZeroDivisionError):
+                await heard(live, run)
+            return run
+
+    due_s = store.get(asyncio.run(main())).due_s
+    assert due_s is not None
+    assert due_s > clock.now()
 
 
 def test_unknown_runs_and_objects_are_named() -> None:
