@@ -287,3 +287,10 @@ def test_a_dialog_whose_rounds_have_their_results_goes_on(results: tuple[Message
     dialog = [HI, asking("1.0", "1.1"), *results, asking("5.0"), found("5.0")]
     assert Agent(Script("ok")).call("go", after=dialog).output == "ok"
     assert Agent(Script("ok")).call(Dialog(dialog)).output == "ok"
+
+
+def test_a_result_belongs_to_its_call_by_either_id() -> None:
+    asked = FunctionCall(name="look", arguments_json="{}", id="1.0", provider_id="call_1")
+    for ids in ({"id": "1.0"}, {"id": "", "provider_id": "call_1"}):
+        result = Message(role="tool", parts=(FunctionResult(name="look", text="x", **ids),))
+        assert Agent(Script("ok")).call("go", after=[HI, Message.of("assistant", asked), result]).output == "ok"

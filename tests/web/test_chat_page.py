@@ -124,7 +124,7 @@ def test_a_client_that_runs_only_one_of_the_functions_is_asked_for_the_others() 
 def test_a_function_of_the_client_is_one_of_the_agents_and_may_fail() -> None:
     def answer(request: Any) -> Any:
         last = request.messages[-1]
-        return last.parts[0].text if last.role == "tool" else function_call("paint")
+        return f"{last.parts[0].text} {last.parts[0].is_error}" if last.role == "tool" else function_call("paint")
 
     paint = {"name": "paint", "description": "Paint."}
 
@@ -133,7 +133,7 @@ def test_a_function_of_the_client_is_one_of_the_agents_and_may_fail() -> None:
         assert (told[-1]["code"], "erase" in told[-1]["message"]) == ("unknown_tool", True)
         await page.ask("c1", "go", tools=[paint])
         failed = {"id": "2", "role": "tool", "toolCallId": "1.0", "content": "", "error": "no paint is left"}
-        assert "no paint is left" in text(await page.ask("c1", run="r2", messages=[failed], tools=[paint]))
+        assert text(await page.ask("c1", run="r2", messages=[failed], tools=[paint])).endswith("no paint is left True")
 
     run(serve(Agent(Script(*[answer] * 2), name="desk", functions=[Function(name="paint", parameters={})])), use)
 
