@@ -320,7 +320,7 @@ def answer(
             raise typer.BadParameter(f"expected the key of a question, got none; {right}", param_hint="KEY")
         runs.answer(run, {key or "": answers[0]}, by=options.user_or(by))
         about = f"{one_line(key)} of the run" if key else "the run"
-        screen.line(f"posted {answers[0].kind!r} to {about} {one_line(run)!r}, for the next process that continues it")
+        screen.line(f"posted {answers[0].kind} to {about} {one_line(run)!r}, for the next process that continues it")
 
 
 @app.command(cls=Command)
