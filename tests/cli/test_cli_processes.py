@@ -136,7 +136,7 @@ class TestDemo:
             "Left out: the model gives no log probabilities.",
             "to be approved: erase(path='notes.txt')",
             "notes.txt is still there",
-            "posted approved to ask:10.0 of tidy",
+            "posted approved to ask:10.0 of the run 'tidy'",
             "| ToolInterrupt → ToolInterrupt (approved)",
             "| It is gone.",
             "notes.txt is gone",
