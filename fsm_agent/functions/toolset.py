@@ -200,8 +200,8 @@ class Toolset(Generic[Deps]):
         check_dependencies(offered, f"toolset {self.name!r}")
         self._offered: tuple[Function[..., Any, Deps], ...] = tuple(offered)
 
-    def _with(self, entries: Iterable[_Entry], name: str = "") -> Toolset[Deps]:
-        made: Toolset[Deps] = Toolset(name=name or self.name)
+    def _with(self, entries: Iterable[_Entry]) -> Toolset[Deps]:
+        made: Toolset[Deps] = Toolset(name=self.name)
         made._hold(entries)
         return made
 
@@ -230,17 +230,6 @@ class Toolset(Generic[Deps]):
     def __len__(self) -> int:
         return len(self.functions)
 
-    def __contains__(self, item: object) -> bool:
-        """Return whether the toolset has this function, or a function with this name: ``search`` or ``search@1``."""
-        if isinstance(item, str):
-            return any(item in (entry.function.name, entry.reference) for entry in self._entries)
-        return any(item is entry.function for entry in self._entries)
-
-    def __add__(self, other: FunctionSource[Deps]) -> Toolset[Deps]:
-        """Return the functions of both toolsets.  Each function keeps its filters and shares."""
-        names = [name for name in (self.name, getattr(other, "name", "")) if name]
-        return self._with([*self._entries, *_entries_of(other)], "+".join(names))
-
     def __repr__(self) -> str:
         return f"Toolset([{', '.join([function.name for function in self.functions])}], name={self.name!r})"
 
@@ -255,25 +244,16 @@ class Toolset(Generic[Deps]):
         return picked
 
     def only(self, *names: str) -> Toolset[Deps]:
-        """Return only the named functions: ``search`` keeps all versions, and ``search@1`` keeps a single one.
-
-        If several versions of one name are listed, all are offered, as ``search_v1`` and ``search_v2``.
-        """
-        named = {name: self._select(name) for name in names}
-        kept = {entry.reference for entries in named.values() for entry in entries}
-        certain = {entries[0].reference: entries[0] for name, entries in named.items() if "@" in name}
-        for entry in certain.values():
-            _warn(entry.function)
-        of_name = [entry.function.name for entry in certain.values()]
-        entries, new = [], []
+        """Return only the named functions: ``search`` keeps all versions, and ``search@1`` keeps a single one."""
+        kept = {entry.reference for name in names for entry in self._select(name)}
+        entries = []
         for entry in self._entries:
+            if entry.reference in names:
+                _warn(entry.function)
+                entry = entry.changed(share=None, choose=None)
             if entry.reference in kept:
-                function, is_certain = entry.function, entry.reference in certain
-                several = is_certain and of_name.count(function.name) > 1
-                slug = re.sub(r"[^A-Za-z0-9]", "_", function.version or "0")
-                new.append(f"{function.name}_v{slug}" if several else function.name)
-                entries.append(entry.changed(share=None, choose=None) if is_certain else entry)
-        return self._with(_renamed(entries, new))
+                entries.append(entry)
+        return self._with(entries)
 
     def without(self, *names: str) -> Toolset[Deps]:
         """Return all functions except the named ones.  ``search@1`` removes a single version."""
