@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Self, TypeA
 
 from typing_extensions import TypeVar
 
-from fsm_agent._internal.structs import Value, from_json, to_json
+from fsm_agent._internal.structs import Value
 from fsm_agent.agents.builder import dialog_before
 from fsm_agent.agents.options import CALL_OPTIONS, CallOptions, Deps, check_known
 from fsm_agent.call.result import CallResult
@@ -98,16 +98,16 @@ class Classification(Generic[Label]):
 class Calibration(Value, frozen=True, kw_only=True):
     """A correction to class probabilities, for one question put to one model.
 
-    The corrected probability of a class is proportional to ``p * exp(-bias)``.  Store the calibration as JSON, and pass
-    it to `Agent.classify`.
+    The corrected probability of a class is proportional to ``p * exp(-bias)``.  Pass the calibration to
+    `Agent.classify`.
 
     Attributes:
         bias: How strongly the model generally prefers each class, by class name.
 
     Examples:
-        >>> calibration = Calibration(bias={"yes": -1.0, "no": 1.0})
-        >>> Calibration.from_json(calibration.to_json()) == calibration
-        True
+        >>> found = Agent(Script(token_reply({"yes": 0.75, "no": 0.25}))).classify("Is it late?", ["yes", "no"])
+        >>> Calibration.of_prior([found]).applied(found).p
+        0.5
     """
 
     bias: Mapping[str, float]
@@ -148,23 +148,6 @@ class Calibration(Value, frozen=True, kw_only=True):
         probabilities = {by_name[name]: p for name, p in corrected.items()}
         label = max(probabilities, key=lambda name: probabilities[name])
         return replace(found, label=label, probabilities=probabilities, calibration=self)
-
-    def to_json(self) -> str:
-        """Return the calibration as JSON."""
-        return to_json(self)
-
-    @classmethod
-    def from_json(cls, document: str | bytes) -> Self:
-        """Return a calibration that was saved with `to_json`.
-
-        Raises:
-            UsageError: If the document is damaged.
-        """
-        try:
-            made: Self = from_json(document, cls)
-        except ValueError as error:
-            raise UsageError(f"the document: expected a Calibration: {error}") from None
-        return made
 
 
 def _rows(found: Iterable[Classification[Any]]) -> tuple[list[list[float]], list[str]]:
