@@ -15,7 +15,6 @@ from fsm_agent._internal.redaction import mask_keys
 from fsm_agent._internal.text import plain
 from fsm_agent.call.outcomes import ModelFailed, Replied, Returned
 from fsm_agent.call.record import FAILURES, CallRecord
-from fsm_agent.errors import hint
 from fsm_agent.messages.events import (
     Done,
     Event,
@@ -27,7 +26,6 @@ from fsm_agent.messages.events import (
     Suspended,
     Where,
 )
-from fsm_agent.validation import require
 
 MAX_WORDS = 300  # characters of a detail
 MAX_TRACEBACK = 10_000  # characters
@@ -124,7 +122,7 @@ def _clean(text: str, at_most: int) -> str:
     return plain(mask_keys(text[: at_most + _SLACK]))
 
 
-LEVELS: Mapping[str, int] = {
+_LEVELS: Mapping[str, int] = {
     "RequestStarted": logging.DEBUG,
     "Stepped": logging.DEBUG,
     "HistoryChanged": logging.DEBUG,
@@ -142,33 +140,21 @@ _LOG = logging.getLogger("fsm_agent.hooks")
 class LoggingHook:
     """A hook that logs events with `logging`: one line per event, with the details as ``record.fsm_agent``.
 
-    The logger ``fsm_agent`` gets the steps of all calls; this hook logs one agent, with your own logger and levels.
+    The logger ``fsm_agent`` gets the steps of all calls; this hook logs one agent, with your own logger.  Requests,
+    steps and changes to the dialog are logged at DEBUG, loops at WARNING, and everything else at INFO.
     Each line begins with the call's id; the details also name its run, agent and path.  Anything that looks like a key
     is masked, and no line contains the dialog, arguments or results.  Errors in the hook are logged, not raised.
 
     Args:
         logger: The logger, or its name.
-        levels: Log levels by event name, such as ``{"Stepped": logging.INFO}``; None turns off an event.
-
-    Raises:
-        UsageError: If an event does not exist, or a level is not a number.
 
     Examples:
         >>> Agent(Script("Hi."), hooks=[LoggingHook("shop.calls")]).call("Hello").output
         'Hi.'
     """
 
-    def __init__(
-        self, logger: str | logging.Logger = "fsm_agent.calls", *, levels: Mapping[str, int | None] | None = None
-    ) -> None:
-        is_logger = isinstance(logger, str | logging.Logger)
-        require("logger", logger, is_logger, "a logger or its name")
-        for name, level in (levels or {}).items():
-            require(f"levels[{name!r}]", level, name in LEVELS, f"one of {', '.join(LEVELS)}{hint(name, LEVELS)}")
-            is_level = level is None or (isinstance(level, int) and not isinstance(level, bool))
-            require(f"levels[{name!r}]", level, is_level, "a level such as logging.INFO, or None")
+    def __init__(self, logger: str | logging.Logger = "fsm_agent.calls") -> None:
         self._logger = logging.getLogger(logger) if isinstance(logger, str) else logger
-        self._levels: dict[str, int | None] = {**LEVELS, **(levels or {})}
         self._where = Where("")
 
     def of_call(self, where: Where) -> LoggingHook:
@@ -189,7 +175,7 @@ class LoggingHook:
             self._log(event.event, where if where.path else where.changed(path=event.path))
             return
         name = type(event).__name__
-        level = self._levels.get(name)
+        level = _LEVELS.get(name)
         if level is None or not self._logger.isEnabledFor(level):
             return
         facts = {key: words(value) if isinstance(value, str) else value for key, value in _facts(event).items()}

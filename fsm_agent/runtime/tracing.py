@@ -222,25 +222,19 @@ def instrument(
     require("content", content, isinstance(content, bool), "True or False")
     probe = SpanProbe(tracer_provider, meter_provider, content)
     probes.install(probe)
-    return Instrumentation(probe, content)
+    return Instrumentation(probe)
 
 
 class Instrumentation:
     """A recording of spans and metrics that ends when `stop` is called or the ``with`` block ends.
 
-    Attributes:
-        content: True if messages, arguments and results are recorded.
-
     Examples:
         >>> recording = instrument()
-        >>> recording.content
-        False
         >>> recording.stop()
     """
 
-    def __init__(self, probe: Any, content: bool) -> None:
+    def __init__(self, probe: Any) -> None:
         self._probe = probe
-        self.content = content
 
     def stop(self) -> None:
         """Stop recording new drives.  Drives that have already begun are recorded until they end."""
