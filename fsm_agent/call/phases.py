@@ -44,21 +44,9 @@ class PhaseRule(Value, frozen=True):
     only_success: bool = True
 
     def __post_init__(self) -> None:
-        whole = f"any_of of the rule for {self.phase!r}"
-        require("phase of a PhaseRule", self.phase, isinstance(self.phase, str) and self.phase != "", "a string")
-        is_right = isinstance(self.any_of, tuple | list) and all(
-            isinstance(item, str | re.Pattern) or callable(item) for item in self.any_of
-        )
-        require(whole, self.any_of, is_right and len(self.any_of) > 0, "a tuple of names, patterns or predicates")
-        is_right = isinstance(self.after, tuple | list) and all(isinstance(name, str) for name in self.after)
-        require(f"after of the rule for {self.phase!r}", self.after, is_right, "a tuple of phases, such as ('edit',)")
-        is_count = self.min_count is None or (type(self.min_count) is int and self.min_count > 0)
-        require(
-            f"min_count of the rule for {self.phase!r}",
-            self.min_count,
-            is_count,
-            "a whole number of at least 1, or None",
-        )
+        for name, value in (("any_of", self.any_of), ("after", self.after)):
+            right = "a tuple, such as ('edit',)"
+            require(f"{name} of the rule for {self.phase!r}", value, not isinstance(value, str), right)
 
     def fits(self, call: FunctionCall) -> bool:
         """Return whether the rule matches a function call, regardless of earlier calls."""
@@ -107,15 +95,6 @@ class PhaseDetector(Value, frozen=True):
     window: int = WINDOW
 
     def __post_init__(self) -> None:
-        is_right = isinstance(self.rules, tuple | list) and all(isinstance(rule, PhaseRule) for rule in self.rules)
-        require("rules of a PhaseDetector", self.rules, is_right, "a tuple of PhaseRules")
-        require("default of a PhaseDetector", self.default, isinstance(self.default, str), "a string")
-        require(
-            "window of a PhaseDetector",
-            self.window,
-            type(self.window) is int and self.window > 0,
-            "a whole number of at least 1",
-        )
         known = {self.default, *[rule.phase for rule in self.rules]}
         for rule in self.rules:
             unknown = [name for name in rule.after if name not in known]
