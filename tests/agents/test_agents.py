@@ -24,7 +24,6 @@ from fsm_agent import (
     Function,
     Limits,
     Message,
-    ParseError,
     Prompt,
     Settings,
     Toolset,
@@ -32,7 +31,7 @@ from fsm_agent import (
     function,
     handoff,
 )
-from fsm_agent.call import Reason, Request, State, snapshot
+from fsm_agent.call import Request, State, snapshot
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import Flow, end, pause
 from fsm_agent.messages import (
@@ -93,23 +92,6 @@ def test_functions_of_the_agent_are_the_prompts_unless_it_has_its_own(script):
     agent.call(Prompt("hi"))
     agent.call(Prompt("hi", functions=[erase]))
     assert [[f.name for f in r.functions] for r in one.requests] == [["add"], ["add"], ["erase"]]
-
-
-def test_a_plain_callable_is_a_function(script):
-    def shout(text: str) -> str:
-        """Say it loud.
-
-        Args:
-            text: what to say
-        """
-        return text.upper()
-
-    one = script(function_call("shout", text="hi"), "HI it is")
-    result = Agent(one, functions=[shout]).call("Shout hi")
-    assert result.function_calls[0].result == "HI"
-    (offered,) = one.requests[0].functions
-    assert offered.description == "Say it loud."
-    assert offered.parameters["properties"]["text"]["description"] == "what to say"
 
 
 class Person(BaseModel):
@@ -295,38 +277,6 @@ def test_retries_wait_as_long_as_their_policy_says(script):
         Agent(script(*[Overloaded("busy")] * 4), limits=Limits(recalls=3)).call("?")
 
 
-def test_when_all_functions_are_used_up_the_model_has_to_answer(script):
-    once = [
-        function(lambda name=name: name, name=name, description="Once.", max_calls=1) for name in ("first", "second")
-    ]
-    one = script(function_call("first"), function_call("second"), "done")
-    assert Agent(one, functions=once).call("go").output == "done"
-    assert [[f.name for f in r.functions] for r in one.requests] == [["first", "second"], ["second"], []]
-    assert one.requests[2].messages[-1].role == "user"
-
-
-def test_what_depends_on_a_plan_is_not_run_before_there_is_one(script):
-    edited = []
-
-    def plan(steps: str) -> str:
-        """Say what you will do."""
-        return steps
-
-    @function(depends_on=("plan",))
-    def edit(path: str) -> str:
-        """Edit a file."""
-        edited.append(path)
-        return f"edited {path}"
-
-    one = script(
-        function_call("edit", path="a"), [function_call("edit", path="b"), function_call("plan", steps="all")], "done"
-    )
-    result = Agent(one, functions=[plan, edit]).call("go")
-    assert edited == ["b"]
-    assert [f.result for f in result.function_calls] == [None, "edited b", "all"]
-    assert "plan" in (result.function_calls[0].error or "")
-
-
 class States:
     """A hook that notes where the call stands at each step."""
 
@@ -351,15 +301,6 @@ def test_the_state_says_idle_busy_done_or_failed(script, said, end):
     assert hook.seen == [*[(state, True) for state in busy], (end, False)]
 
 
-def test_a_failure_is_raised_once_with_everything_in_it(script):
-    agent = Agent(script("a", "b"), limits=Limits(parse_retries=1))
-    with pytest.raises(CallFailed) as caught:
-        agent.call(Prompt("Number?", parser=parse))
-    assert caught.value.reason is Reason.UNPARSEABLE
-    assert len(caught.value.call.record.trace) == 3
-    assert (caught.value.result.text, caught.value.result.dialog.tail.text) == ("b", "Number?")
-
-
 def collect(stream, events):
     """Into a list that keeps what came before an error."""
     for event in stream:
@@ -374,39 +315,6 @@ def test_a_stream_ends_with_done_and_then_says_what_failed(script):
     assert isinstance(events[-1], Done)
     with pytest.raises(CallFailed):
         _ = events[-1].result.output
-
-
-def test_sync_async_and_streams_agree(script):
-    async def both(agent: Agent) -> tuple[object, list[object]]:
-        result = await agent.acall("?")
-        return result.output, [e async for e in agent.astream("?") if isinstance(e, TextDelta)]
-
-    agent = Agent(script("one two", "one two", "one two", "one two"))
-    assert agent.call("?").output == "one two"
-    deltas = [e for e in agent.stream("?") if isinstance(e, TextDelta)]
-    assert asyncio.run(both(agent)) == ("one two", deltas)
-
-
-def test_a_suspended_call_is_approved_in_another_process_and_ends(script):
-    one = script(function_call("erase", path="x"), "done")
-    with pytest.raises(CallSuspended) as caught:
-        Agent(one, functions=[erase], name="cleaner").call("Erase x")
-    document = snapshot(caught.value.call)
-    elsewhere = Agent(one, functions=[erase], name="cleaner")
-    restored = elsewhere.restore(document)
-    restored.advance(restored.effects[0].key, Approved())
-    assert elsewhere.run(restored).output == "done"
-
-
-def test_a_parse_error_of_the_users_own_parser_needs_no_special_class(script):
-    def even(text: str) -> int:
-        if int(text) % 2:
-            raise ParseError("odd")
-        return int(text)
-
-    one = script("three", "3", "4")
-    assert Agent(one).call(Prompt("Even?", parser=even)).output == 4
-    assert "invalid literal" in one.requests[1].messages[-1].text
 
 
 def test_a_system_prompt_with_variables(script):

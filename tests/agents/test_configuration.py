@@ -486,18 +486,6 @@ def test_without_pyyaml_an_error_says_what_to_install(tmp_path):
     assert "fsm-agent[yaml]" in ran.stderr
 
 
-def test_a_store_stands_beside_the_file_that_names_it(
-    paper: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (paper / "paper.toml").write_text("agent_type = 'paper'\nstore = 'runs.db'\n")
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    monkeypatch.chdir(elsewhere)
-    agent = build_agent(paper / "paper.toml", client=Script("ok")).agents["editor"]
-    agent.call("?", run_id="r1")
-    assert (paper / "runs.db").exists()
-    assert not (elsewhere / "runs.db").exists()
-
-
 def test_the_schema_takes_what_is_right():
     schema = AgentConfig.model_json_schema()
     assert schema["additionalProperties"] is False

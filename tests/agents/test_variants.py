@@ -79,10 +79,6 @@ class TestChanged:
         assert ["closed" in repr(client) for client in clients] == [True, False]
         variant.close()
 
-    def test_an_unknown_option_is_refused_by_its_name(self):
-        with pytest.raises(TypeError, match="'modle'"):
-            Agent(Script()).changed(modle="x:y")
-
 
 class TestChangedClass:
     @pytest.fixture

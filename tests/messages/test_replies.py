@@ -42,6 +42,7 @@ def test_a_cost_is_in_dollars():
         ("top_p", [0, 0.5, None], ["1", float("inf")]),
         ("max_tokens", [1, None], [1.5, "1", True]),
         ("stop", [(), ("a",), ["a"]], ["a", None, (1,)]),
+        ("tool_choice", ["none"], [None]),
         ("extra_body", [{}, {"a": 1}], [None, [1]]),
         ("hosted_tools", [()], [None, {}]),
     ],
