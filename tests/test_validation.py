@@ -672,22 +672,6 @@ class TestDeps:
         assert Function.of(owed).deps_type == "Ledger"
         assert self.ask(maybe) == "fine"
 
-    def test_what_can_do_without_does(self) -> None:
-        def bare(context: Context) -> str:
-            return "fine"
-
-        def none(context: Context[None]) -> str:
-            return "fine"
-
-        def optional(context: Context[Shop | None]) -> str:
-            return "fine"
-
-        def anything(context: Context[Any]) -> str:
-            return "fine"
-
-        for used in (bare, none, optional, anything):
-            assert self.ask(used) == "fine"
-
     def test_also_when_it_is_an_agent_that_asks_for_them(self) -> None:
         with pytest.raises(UsageError, match=r"function 'guide' takes Context\[Shop\]"):
             self.ask(Agent(Script(), name="guide", functions=[self.price]).as_function())

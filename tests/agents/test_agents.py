@@ -414,18 +414,6 @@ def test_a_suspended_stream_ends_without_an_error_and_with_its_questions(script)
 
 
 class TestDeps:
-    @pytest.mark.parametrize("way", ["call", "acall"])
-    def test_functions_find_what_the_caller_shares(self, script, way):
-        @function
-        def who(context: Context[dict]) -> str:
-            """Who is asking?"""
-            return context.deps["user"]
-
-        agent = Agent(script(function_call("who"), "ok"), functions=[who])
-        deps = {"user": "ada"}
-        result = agent.call("?", deps=deps) if way == "call" else asyncio.run(agent.acall("?", deps=deps))
-        assert result.function_calls[0].result == "ada"
-
     def test_a_restored_call_is_given_them_anew_and_no_snapshot_holds_them(self, script):
         @function(needs_approval=True)
         def who(context: Context) -> str:

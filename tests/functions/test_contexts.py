@@ -119,14 +119,6 @@ class TestContext:
         other = CALL.changed(id="3.1")
         assert CONTEXT.changed(function_call=other).idempotency_key == "c1/3.1"
 
-    def test_what_it_does_is_what_it_was_given(self):
-        told: list[Any] = []
-        context = Context(deps=None, emit=told.append, is_cancelled=lambda: True, release=told.append)
-        context.emit({"done": 0.5})
-        context.release([1, 2])
-        assert told == [{"done": 0.5}, [1, 2]]
-        assert context.is_cancelled() is True
-
     def test_by_hand_just_the_deps_will_do(self):
         context = Context(deps=5)
         assert context.emit("nobody") is None

@@ -160,10 +160,6 @@ class TestCopies:
             assert again.refusal("{}") == made.refusal("{}")
         assert copy.deepcopy(made).validator is made.validator, "it is large, and never changes"
 
-    def test_what_a_module_holds_is_found_there(self):
-        assert pickle.loads(pickle.dumps(held)) is held
-        assert pickle.loads(pickle.dumps(Function.of(held, name="other"))).run('{"a": 1}') == 1
-
     def test_what_no_other_process_could_find_is_refused(self):
         def here(a: int) -> int:
             return a
