@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 import tenacity
-from support.agent_calls import PROMPT, add, assert_sendable, parse, tick
+from support.agent_calls import PROMPT, add, assert_sendable, parse
 from support.drivers import (
     DRIVERS,
     Driver,
@@ -59,7 +59,6 @@ from fsm_agent.messages import (
     FunctionEnded,
     FunctionStarted,
     Inside,
-    LoopDetected,
     Message,
     Reply,
     RequestStarted,
@@ -874,17 +873,3 @@ def test_every_request_is_announced_with_its_number_and_size():
     started = [event for event in events if isinstance(event, RequestStarted)]
     assert [(event.number, event.messages) for event in started] == [(1, 2), (2, 4), (3, 4)]
     assert isinstance(events[events.index(started[0]) + 1], FunctionCallStarted)
-
-
-@pytest.mark.parametrize(("action", "told"), [("warn", [3, 6]), ("stop", [3])])
-def test_a_loop_is_told_to_observers_at_every_multiple(action, told):
-    script = Script(*[function_call("tick")] * 7, "done")
-    limits = Limits(rounds=None, identical_rounds=3, on_loop=action)
-    seen = []
-    agent = Agent(script, functions=[Function.of(tick, repeatable=True)], limits=limits)
-    with suppress(CallFailed):
-        agent.run(agent.prepare("What time?"), seen.append)
-    found = [event for event in seen if isinstance(event, LoopDetected)]
-    assert found == [LoopDetected("tick", count, action) for count in told]
-    ran = sum(isinstance(event, FunctionEnded) for event in seen)
-    assert ran == (2 if action == "stop" else 7)
