@@ -66,12 +66,6 @@ def test_each_command_that_a_page_shows_exists_with_its_options() -> None:
     assert {command: what for command, what in problems.items() if what} == {}
 
 
-def test_one_that_does_not_exist_is_noticed() -> None:
-    assert problem(["runs", "shows"]) == "no command 'shows'"
-    assert problem(["runs", "show", "x", "--stored", "y"]) == "no option --stored"
-    assert problem(["ask", "x", "--model", "y"]) == ""
-
-
 @pytest.fixture
 def reader(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., list[tuple[int, str]]]]:
     """Yield how a reader types the commands of a page, in an empty folder, with a stub in place of the models."""

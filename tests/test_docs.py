@@ -17,7 +17,7 @@ from support.stub_server import StubServer
 from typer.testing import CliRunner
 
 from fsm_agent import Limits
-from fsm_agent.call import Reason, State
+from fsm_agent.call import Reason
 from fsm_agent.cli import app
 from fsm_agent.functions import Policy
 from fsm_agent.testing import registries
@@ -29,7 +29,6 @@ EXAMPLES = [(name, *found) for name, text in TEXTS.items() for found in EXAMPLE.
 LINK = re.compile(r"(?:\]\(|^\[[^]]+\]: )(?!https?:)([^\s)#]*)(?:#([^\s)]+))?(?: \"([^\"]+)\")?", re.MULTILINE)
 CODE = re.compile(r"^```.*?^```|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 LINKS = [(name, *found) for name, text in TEXTS.items() for found in LINK.findall(CODE.sub("", text))]
-TABLE_ROW = re.compile(r"^\| (.+?) \| (.+?) \|$", re.MULTILINE)
 
 
 # What an example does that is real: it asks a model over HTTP or by a command, serves, or sleeps
@@ -151,23 +150,6 @@ def test_links_into_the_repository_lead_somewhere():
         assert not test or f"def {test}(" in page.read_text("utf-8"), (name, link, test)
 
 
-def test_the_states_are_those_of_the_machine():
-    assert re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", states_table(), re.MULTILINE))) == [*State]
-
-
-def states_table():
-    return TEXTS["docs/concepts.md"].partition("| state | the call waits for |")[2].partition("\n\n")[0]
-
-
 def test_every_limit_policy_and_reason_is_named():
     for name in (*signature(Limits).parameters, *signature(Policy).parameters, *[reason.name for reason in Reason]):
         assert re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`", ALL), name
-
-
-def test_the_words_of_the_glossary_are_those_of_the_package():
-    source = "".join(path.read_text("utf-8") for path in (ROOT / "fsm_agent").rglob("*.py")).lower()
-    _, *rows = TABLE_ROW.findall(TEXTS["docs/concepts.md"].partition("## Glossary")[2])
-    names = {name for _, meaning in rows for name in re.findall(r"`(\w+)=?`", meaning)}
-    assert {
-        word for word in names | {word for word, _ in rows} if not re.search(rf"\b{word.lower()}s?\b", source)
-    } == set()
