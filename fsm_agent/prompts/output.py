@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from enum import Enum, EnumType
+from enum import EnumType
 from functools import cached_property, update_wrapper
 from itertools import islice
 from typing import Annotated, Any, Generic, Literal, NoReturn, Protocol, TypeVar, cast, get_args, get_origin, overload
@@ -542,8 +542,6 @@ def _mended(text: str) -> Iterator[str]:
 
 
 _KINDS = ("typing", "typing_extensions", "types")  # modules of types that are not classes
-_LITERALS = (str, int, bytes, Enum)  # the values that a Literal takes
-_MAX_VALUES = 5  # of a Literal that a message suggests
 
 
 def check_type(output: object, what: str) -> None:
@@ -557,18 +555,8 @@ def check_type(output: object, what: str) -> None:
         right = f"its type, {kind.__name__}"
     elif isinstance(output, str):
         right = f"the type itself, {output}" if output.isidentifier() else "a type such as int, or a model of pydantic"
-    elif isinstance(output, list | tuple) and all(isinstance(item, type) for item in output):
-        names = [item.__name__ for item in output]
-        right = (
-            f"list[{names[0]}]"
-            if len(names) == 1
-            else f"a union, {' | '.join(names)}"
-            if names
-            else "a type such as list[str]"
-        )
-    elif isinstance(output, list | tuple | set | frozenset) and all(isinstance(item, _LITERALS) for item in output):
-        values = [*map(safe_repr, islice(output, _MAX_VALUES)), *["…"] * (len(output) > _MAX_VALUES)]
-        right = f"Literal[{', '.join(values)}]"
+    elif isinstance(output, list | tuple | set | frozenset):
+        right = "one type, such as list[int], int | str or Literal['yes', 'no']"
     elif isinstance(output, Mapping):
         right = "a model of pydantic, a dataclass or a TypedDict with these fields (pydantic.create_model makes one)"
     elif callable(output):
