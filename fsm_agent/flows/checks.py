@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum, EnumType
 from functools import lru_cache
 from os import PathLike
@@ -16,7 +15,7 @@ import msgspec
 import pydantic
 
 from fsm_agent._internal.structs import is_finite, is_whole, type_adapter, without_notes
-from fsm_agent._internal.text import guess, nearest
+from fsm_agent._internal.text import guess
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.options import check_environment
 from fsm_agent.call.machine import row_name
@@ -61,7 +60,6 @@ if TYPE_CHECKING:  # what imports this module
 
 _NAME = "a string such as 'support'"
 _REPLACEMENTS = {list: "tuple[…, ...]", set: "frozenset[…]", dict: "Mapping[…, …]", bytearray: "bytes"}
-_SIMILARITY = 0.85  # above it, a class attribute is a misspelt argument: "stores" for "store", but not "score"
 _LEADS = ("done", "elapsed", "cancelled", "expired")  # triggers that are not failures
 _SECONDS = "a number of seconds above 0, a timedelta, or a function of the data that returns either"
 _MOMENT = "a datetime with a time zone, Unix seconds, or a function of the data that returns either"
@@ -132,25 +130,6 @@ def check_arguments(flow: FlowDefinition[Any]) -> None:
         right = f"a version from 1 to {flow.version - 1}"
         require(f"a version in upgrades of the flow {flow.name!r}", n, 1 <= n < flow.version, right, FlowError)
     check_environment(f"the flow {flow.name!r}", flow.environment, FlowError)
-
-
-def check_class_attributes(made: object, base: type, arguments: Collection[str]) -> None:
-    """Refuse arguments that were written as class attributes, which ``__init__`` would hide."""
-    of_base = getattr(base, "__dataclass_fields__", {})
-    for cls in type(made).__mro__:
-        if cls in base.__mro__:
-            continue
-        fields = getattr(cls, "__dataclass_fields__", of_base)
-        for name, value in vars(cls).items():
-            meant: str | None = None
-            if name in arguments:
-                meant = name if fields.get(name) is of_base.get(name) else None
-            elif not (name.startswith("_") or name in fields or inspect.isroutine(value)):
-                meant = nearest(name, arguments, _SIMILARITY)
-            if meant is not None:
-                right = f"pass {meant}=… to {base.__name__}, or rename the attribute"
-                what = f"expected an argument {meant}, got the class attribute {name!r}, which has no effect"
-                raise FlowError(f"class {cls.__qualname__}: {what}; {right}")
 
 
 def _is_store(value: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
@@ -43,7 +43,6 @@ from fsm_agent.flows.checks import (
     NO_AGENTS,
     Agents,
     check_agents,
-    check_class_attributes,
     check_names,
 )
 from fsm_agent.flows.definition import FlowDefinition, agents_of, check_clients, functions_of, has_listener
@@ -427,10 +426,6 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
         >>> hello.call("Ada").output
         'Hello, Ada.'
     """
-
-    def __post_init__(self) -> None:
-        check_class_attributes(self, Flow, [one.name for one in fields(self)])
-        super().__post_init__()
 
     def make_result(self, run: FlowRun[D]) -> FlowResult[D]:
         """Return the result of a run of this flow."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -27,7 +26,6 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig
 from fsm_agent.functions import Default
 from fsm_agent.store import RunExists, RunUnknown
 from fsm_agent.testing import Script
@@ -107,31 +105,6 @@ def test_an_option_is_taken_or_refused_by_its_name(name: str) -> None:
         return ""
 
     assert all(not said or name.removesuffix("s") in said for said in map(refusal, WRONG))
-
-
-TEAM = [*inspect.signature(Orchestrator).parameters]
-
-
-@pytest.mark.parametrize(
-    ("base", "name", "body"),
-    [
-        *[(base, name, {name: {}}) for base, names in ((Flow, OPTIONS), (Orchestrator, TEAM)) for name in names],
-        (Flow, "store", {"store": "runs.db", "__annotations__": {"store": str}}),
-        (Flow, "answer", {"answer": lambda self, question: None}),
-        (Flow, "store", {"stores": "runs.db"}),
-        (Orchestrator, "config", {"confg": OrchestratorConfig()}),
-    ],
-)
-def test_an_attribute_of_a_class_that_an_argument_hides_is_refused(base: Any, name: str, body: dict[str, Any]) -> None:
-    def made(cls: Any) -> Any:
-        if base is Orchestrator:
-            return cls([Agent(Script(), name="bot")])
-        return cls("letters", Letter, start=review, rows=letters.rows)
-
-    for bases in ((base,), (type("Mixin", (), body), base)):
-        with pytest.raises(FlowError, match=f"Mine|Mixin.*{name}"):
-            made(type("Mine", bases, body if len(bases) == 1 else {}))
-    made(type("Mine", (base,), {"about": "mine", "score": lambda self: 1}))
 
 
 def test_a_dataclass_gives_the_options_of_its_flows_other_defaults() -> None:

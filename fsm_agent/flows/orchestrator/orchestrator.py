@@ -15,7 +15,6 @@ from typing_extensions import Unpack
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.errors import FlowError
-from fsm_agent.flows.checks import check_class_attributes
 from fsm_agent.flows.declare import ask, each, end, execute, pause, subflow, wait
 from fsm_agent.flows.flow import Flow, FlowVerbs
 from fsm_agent.flows.orchestrator import plan as at
@@ -222,7 +221,6 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
     ) -> None:
         self._arguments = {**locals()}  # for `changed`
         del self._arguments["self"]
-        check_class_attributes(self, Orchestrator, self._arguments)
         self.name = name
         self.config = OrchestratorConfig() if config is None else config
         right = "an OrchestratorConfig such as OrchestratorConfig(max_step_remediations=3)"
