@@ -115,7 +115,7 @@ def _describe_prompt(prompt: Prompt, file: Path | None) -> dict[str, Any]:
     return {
         **{"prompt": prompt.path, "variables": sorted(prompt.variables)},
         **{key: value for key, value in row.items() if value},
-        **{"includes": sorted(getattr(prompt.template, "parts", ())), "file": file and str(file)},
+        "file": file and str(file),
         "fingerprint": prompt.fingerprint,
     }
 
