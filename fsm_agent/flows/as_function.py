@@ -23,7 +23,6 @@ from fsm_agent.functions.context import Made
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.environment import Environment
-from fsm_agent.validation import require
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
@@ -40,7 +39,6 @@ def function_of(
     policy: dict[str, Any],
 ) -> Function[..., Any, Any]:
     """Return a flow as a function; see `Flow.as_function`."""
-    require("returns", returns, returns is None or callable(returns), "a function of the data that the flow ended with")
     check_agents(flow, flow.agents)
     begun = _of_data(flow) if start is None else _of_start(flow, start)
     delegate = FlowDelegate(_within(flow, policy.get("timeout_s")), begun, returns)

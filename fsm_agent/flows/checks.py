@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum, EnumType
 from functools import lru_cache
-from os import PathLike
 from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, get_args, get_origin
 
@@ -132,11 +131,6 @@ def check_arguments(flow: FlowDefinition[Any]) -> None:
     check_environment(f"the flow {flow.name!r}", flow.environment, FlowError)
 
 
-def _is_store(value: Any) -> bool:
-    is_kept = not isinstance(value, type) and (hasattr(value, "is_volatile") or hasattr(value, "store"))
-    return value is None or is_kept or isinstance(value, str | PathLike)
-
-
 def _are_upgrades(value: Any) -> bool:
     if not isinstance(value, Mapping):
         return False
@@ -163,7 +157,6 @@ _RIGHTS: Rules = (
         _are_upgrades,
         "a mapping of versions to functions, or to lists of them, such as {1: renamed(old='new')}",
     ),
-    ("store", _is_store, "the path of a file such as 'runs.db', postgresql://host/database, a Store, or Runs"),
     ("approve", lambda v: v is None or callable(v), "a function of a FunctionCall or None"),
     ("answer", _answers, "a function of an AwaitAnswer or None"),
     ("agents", _are_agents, "a mapping of roles to agents"),

@@ -202,7 +202,6 @@ def ask(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any:
         raise FlowError(f"ask: expected an Agent, got {safe_repr(asked)} alone; {right}")
     elif callable(asked):
         pure("choice of ask", asked)
-    require("whole of ask", whole, isinstance(whole, bool), "True or False", FlowError)
     return (_WholeCalls if whole else _Calls)(asked, types, _known("ask", options, (*STATE_OPTIONS, "whole")))
 
 
@@ -318,8 +317,6 @@ def wait(*types: Any, **options: Any) -> _Waits[Any]:
         raise FlowError(f"wait: expected {right}, got the function {safe_repr(types[0])}")
     if not types:
         raise FlowError("wait: expected the types of the answer, as in @wait(Approve, Change), got none")
-    early = options.get("early", False)
-    require("early of wait", early, isinstance(early, bool), "True or False", FlowError)
     return _Waits(types, _known("wait", options, WAIT_OPTIONS))
 
 
@@ -512,7 +509,6 @@ def each(
     _name("each", name)
     _check_member(name, member)
     pure(f"over of {name!r}", over)
-    require(f"settled of {name!r}", settled, isinstance(settled, bool), "True or False", FlowError)
     _known("each", options, (*TIME_OPTIONS, "parallel", "settled", "enough"))
     return EachState(name, member, over, parallel, settled, enough, **options)
 

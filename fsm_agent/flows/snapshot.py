@@ -389,18 +389,8 @@ def reshaped(
         >>> callable(upgrade)
         True
     """
-    require(
-        "add of reshaped",
-        add,
-        isinstance(add, Mapping),
-        "a mapping of fields to values, such as {'lang': 'en'}",
-        FlowError,
-    )
     is_list = isinstance(drop, Sequence | frozenset | set) and not isinstance(drop, str)
     require("drop of reshaped", drop, is_list, "a list of fields, such as ['old']", FlowError)
-    require(
-        "rename of reshaped", rename, isinstance(rename, Mapping), "a mapping of old field names to new ones", FlowError
-    )
     if not (add or drop or rename):
         raise FlowError("reshaped: expected fields, got none; pass add={'lang': 'en'}, drop=['old'], …")
     made, gone = [*add, *rename.values()], [*drop, *rename]

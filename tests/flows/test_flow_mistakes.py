@@ -64,7 +64,6 @@ ARGUMENTS: list[tuple[Callable[[], Any], str]] = [
     (lambda: FlowLimits(deadline_s=float("nan")), "deadline_s"),
     (lambda: made(version="1"), "version"),
     (lambda: made(upgrades={"1": str}), "upgrades"),
-    (lambda: made(store=5), "store"),
     (lambda: made(approve=True), "approve"),
     (lambda: made(answer="yes"), "answer"),
     (lambda: made(answer=int), "answer"),

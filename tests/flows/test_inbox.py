@@ -246,12 +246,10 @@ def test_before_a_run_begins_and_after_it_has_ended_nothing_is_kept() -> None:
         run.give(one, 1)
 
 
-def test_a_member_keeps_no_early_answers_and_the_option_is_true_or_false() -> None:
+def test_a_member_keeps_no_early_answers() -> None:
     both = gather("both", one, two)
     with pytest.raises(FlowError, match="signal1"):
         Flow("f", Data, start=both, rows=[both.done(over)])
-    with pytest.raises(FlowError, match="early"):
-        wait(int, early=1)  # type: ignore[call-overload]
 
 
 # Flows inside, and upgrades

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent
-from fsm_agent.flows import Flow, FlowError, ask, each, end, execute, gather, race, subflow, wait
+from fsm_agent.flows import Flow, ask, each, end, execute, gather, race, subflow, wait
 from fsm_agent.testing import Script
 
 
@@ -61,5 +61,3 @@ def test_an_option_that_there_is_not_is_named_with_the_one_that_is_meant(word: s
 def test_each_tells_its_own_options_as_well() -> None:
     with pytest.raises(TypeError, match="'paralel'"):
         WORDS["each"](paralel=3)
-    with pytest.raises(FlowError, match="settled"):
-        WORDS["each"](settled="no")

@@ -487,9 +487,6 @@ class Team:
         self.can: dict[str, str] = {}
         self.answer_types: dict[str, AnswerTypes] = {}  # by agent: two agents may have types of the same shape
         require("agents", members, isinstance(members, Iterable), "a list of Agents", FlowError)
-        is_right = isinstance(descriptions, Mapping) and all(isinstance(one, str) for one in descriptions.values())
-        right = "a mapping of names of agents to texts"
-        require("descriptions", descriptions, is_right, right, FlowError)
         for member in members:
             agent, can = agent_and_skill(member)
             if agent.name in self.agents:

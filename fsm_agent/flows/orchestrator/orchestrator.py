@@ -225,8 +225,6 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         self.config = OrchestratorConfig() if config is None else config
         right = "an OrchestratorConfig such as OrchestratorConfig(max_step_remediations=3)"
         require("config", config, isinstance(self.config, OrchestratorConfig), right, FlowError)
-        require("blueprint", blueprint, isinstance(blueprint, Blueprint | str), "a string or a Blueprint", FlowError)
-        require("strategy", strategy, isinstance(strategy, Strategy | None), "a Strategy or None", FlowError)
         for role, agent in (("planner", planner), (VALIDATOR, validator)):
             require(role, agent, isinstance(agent, Agent | None), f"Agent('provider:model', name='{role}')", FlowError)
         self.blueprint = blueprint if isinstance(blueprint, Blueprint) else Blueprint(blueprint)

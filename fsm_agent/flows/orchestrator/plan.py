@@ -27,12 +27,9 @@ _TRANSIENT = ("model failed", "expired")  # reasons after which another attempt 
 _MARKS = "*_`~#>\"'.,:;()[]"  # what models put around a word
 
 
-def _keep_tuple(plan: Any, field: str, kind: type, things: str) -> None:
+def _keep_tuple(plan: Any, field: str) -> None:
     """Replace a list in a field with a tuple."""
-    value = getattr(plan, field)
-    is_right = isinstance(value, list | tuple) and all(isinstance(one, kind) for one in value)
-    require(f"{field} of a {type(plan).__name__}", value, is_right, f"a list of {things}", FlowError)
-    object.__setattr__(plan, field, tuple(value))
+    object.__setattr__(plan, field, tuple(getattr(plan, field)))
 
 
 @dataclass(frozen=True)
@@ -46,12 +43,6 @@ class Blueprint:
 
     description: str
     graph: str | None = None  # for example in Mermaid
-
-    def __post_init__(self) -> None:
-        require(
-            "description of a Blueprint", self.description, isinstance(self.description, str), "a string", FlowError
-        )
-        require("graph of a Blueprint", self.graph, isinstance(self.graph, str | None), "a string or None", FlowError)
 
     def __str__(self) -> str:
         return self.description if self.graph is None else f"{self.description}\n\n{self.graph}"
@@ -96,19 +87,14 @@ class Step:
         names = dict.fromkeys(("step_id", "assigned_agent", "output_key"), MOST_NAME)
         texts = dict.fromkeys(("description", "intent_template", "expected_output", "ends_if"), MOST_TEXT)
         for name, most in {**names, **texts}.items():
-            value = getattr(self, name)
-            require(f"{name} of a step", value, isinstance(value, str), "a string", FlowError)
-            if len(value) > most:
+            if len(value := getattr(self, name)) > most:
                 raise invalid(f"{name} of a step", len(value), f"{most} characters or fewer", FlowError)
-        for name in ("requires_validation", "requires_approval"):
-            value = getattr(self, name)
-            require(f"{name} of {self.step_id!r}", value, isinstance(value, bool), "True or False", FlowError)
         require("step_id", self.step_id, bool(self.step_id), "a name", FlowError)
         intent = self.intent_template
         right = "text that asks for something"
         require(f"intent_template of {self.step_id!r}", intent, bool(intent.strip()), right, FlowError)
         if self.depends_on is not None:
-            _keep_tuple(self, "depends_on", str, "names of steps")
+            _keep_tuple(self, "depends_on")
 
 
 @dataclass(frozen=True)
@@ -135,10 +121,9 @@ class Loop:
         return ", ".join(map(repr, self.step_ids))
 
     def __post_init__(self) -> None:
-        _keep_tuple(self, "step_ids", str, "names of steps")
-        times, until = self.max_iterations, self.until
+        _keep_tuple(self, "step_ids")
+        times = self.max_iterations
         require("max_iterations of a loop", times, is_whole(times, 1), "a whole number of at least 1", FlowError)
-        require("until of a loop", until, isinstance(until, str), "a word", FlowError)
 
 
 @dataclass(frozen=True)
@@ -156,9 +141,8 @@ class Strategy:
     loops: tuple[Loop, ...] = ()
 
     def __post_init__(self) -> None:
-        require("goal of a strategy", self.goal, isinstance(self.goal, str), "a string", FlowError)
-        _keep_tuple(self, "steps", Step, "Steps")
-        _keep_tuple(self, "loops", Loop, "Loops")
+        _keep_tuple(self, "steps")
+        _keep_tuple(self, "loops")
         ids = [step.step_id for step in self.steps]
         if not ids:
             raise FlowError(f"strategy {self.goal!r:.80}: expected one step or more, got none")
@@ -286,7 +270,7 @@ def _is_time(value: Any) -> bool:
     return value is None or (is_finite(value) and value > 0)
 
 
-_TIME, _BOOL = "a number of seconds above 0, or None", "True or False"
+_TIME = "a number of seconds above 0, or None"
 _LIMITS: Rules = (
     ("max_step_remediations", lambda v: is_whole(v, 1), "a whole number of at least 1"),
     ("max_total_redesigns", lambda v: is_whole(v, 0), "a whole number of at least 0"),
@@ -295,9 +279,6 @@ _LIMITS: Rules = (
     ("step_timeout_s", _is_time, _TIME),
     ("deadline_s", _is_time, _TIME),
     ("min_step_interval_s", is_amount, "at least 0 seconds"),
-    ("llm_names", lambda v: isinstance(v, bool), _BOOL),
-    ("llm_intents", lambda v: isinstance(v, bool), _BOOL),
-    ("escalate", lambda v: isinstance(v, bool), _BOOL),
     ("unmatched", lambda v: v in ("error", "empty"), "'error' or 'empty'"),
 )
 
