@@ -124,11 +124,6 @@ class Diagram:
     direction: Literal["down", "right"] = "down"  # the direction of most edges
 
     def __post_init__(self) -> None:
-        require("title", self.title, isinstance(self.title, str), "a string")
-        for name, kind, right in (("nodes", Node, "nodes"), ("edges", Edge, "edges"), ("caption", str, "strings")):
-            items = getattr(self, name)
-            are_right = isinstance(items, tuple | list) and all(isinstance(item, kind) for item in items)
-            require(name, items, are_right, f"a tuple of {right}")
         ids = Counter([node.id for node in self.nodes])
         if twice := sorted(name for name, times in ids.items() if times > 1):
             raise UsageError(f"nodes: expected an id for each, got {twice!r} more than once")

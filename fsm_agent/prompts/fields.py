@@ -16,7 +16,6 @@ from typing_extensions import ReadOnly, is_typeddict
 
 from fsm_agent._internal.structs import Value, differing
 from fsm_agent.errors import PromptError
-from fsm_agent.validation import require
 
 
 class PromptChoice(str):
@@ -110,17 +109,6 @@ class PromptField(Value, frozen=True, kw_only=True, eq=False):  # or typing take
     example: Any = msgspec.UNSET
     image: bool = False
     target: str | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("description", "rename", "target"):
-            value = getattr(self, name)
-            is_right = value is None or (isinstance(value, str) and value != "")
-            require(f"{name} of a PromptField", value, is_right, "a string")
-        for name in ("skip", "image"):
-            value = getattr(self, name)
-            require(f"{name} of a PromptField", value, isinstance(value, bool), "True or False")
-        is_callable = self.format_with is None or callable(self.format_with)
-        require("format_with of a PromptField", self.format_with, is_callable, "a function of the value")
 
 
 def merged(marks: Iterable[PromptField]) -> PromptField:

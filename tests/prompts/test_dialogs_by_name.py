@@ -81,8 +81,6 @@ def test_what_is_wrong_is_told():
         (lambda: some().without("zzz"), "'zzz'; .*draft, critic, editor"),
         (lambda: some().put("", SAID), "''"),
         (lambda: some().put("a\nb", SAID), r"'a\\nb'"),
-        (lambda: Dialogs({"a": [SAID]}), "the dialog 'a'"),
-        (lambda: Dialogs({"a": SAID}, forks={"a": 3}), "the fork 'a'"),
         (lambda: Dialogs({"a": SAID}, forks={"a": "a"}), "the dialog 'a'"),
         (lambda: some().without("draft").fork("critic", "draft"), "the dialog '"),
     ]:

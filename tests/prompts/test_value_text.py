@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
-from fsm_agent import PromptError, UsageError
+from fsm_agent import PromptError
 from fsm_agent.prompts import Prompt, PromptChoice, PromptEnum, PromptField, PromptModel, prompt_text
 
 
@@ -289,11 +289,3 @@ class TestBounds:
         with pytest.raises(PromptError, match="50") as caught:
             prompt_text(value)
         assert len(str(caught.value)) < 400
-
-
-def test_wrong_marks_are_refused():
-    for name, value in {
-        **{"rename": "", "description": 5, "skip": "yes", "image": 1, "format_with": "hex", "target": ["a"]},
-    }.items():
-        with pytest.raises(UsageError, match=f"{name} of a PromptField"):
-            PromptField(**{name: value})
