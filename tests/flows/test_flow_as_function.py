@@ -288,7 +288,6 @@ def test_what_returns_raises_is_told():
         ({"once": True}, "once"),
         ({"blocking": False}, "blocking"),
         ({"on_error": "retry"}, "on_error"),
-        ({"returns": 17}, "returns"),
         ({"name": "a b"}, "'a b'"),
     ],
 )
