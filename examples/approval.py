@@ -1,7 +1,7 @@
 """A function that waits for a person, in two processes: python examples/approval.py ask, then … approve (or deny)
 
-The first process ends while the call waits; all that stays is a file, call.json.  A script stands in for the model,
-so this needs neither a key nor a network.
+The first process ends while the call waits, and leaves only the file call.json.  A script stands in for the model, so
+this needs neither a key nor a network.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""A support agent of a bank: python examples/bank_support.py "I just lost my card!" [provider:model]
+"""A bank's support agent: python examples/bank_support.py "I just lost my card!" [provider:model]
 
-Typed deps, a system prompt with a value from them, a function that reads them, and an answer with checked fields.
-Without a model a script stands in for it, so this needs neither a key nor a network.
+This example shows typed deps, a system prompt with a value from the deps, a function that reads them, and an answer
+with validated fields. If you name no model, a script stands in for it, so this needs neither a key nor a network.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from fsm_agent.testing import Script, function_call
 
 @dataclass
 class Bank:
-    """The bank's data; a database, in earnest."""
+    """The bank's data; in production, this would be a database."""
 
     names: dict[int, str] = field(default_factory=lambda: {123: "Maria"})
     balances_eur: dict[int, float] = field(default_factory=lambda: {123: 100.0})
@@ -27,7 +27,7 @@ class Bank:
 
 @dataclass
 class SupportDeps:
-    """What a call of the agent is about."""
+    """The customer whom a call is about, and the bank's data."""
 
     customer_id: int
     bank: Bank
@@ -46,7 +46,7 @@ def customer_balance(context: Context[SupportDeps], include_pending: bool) -> st
     """Return the balance of the customer's account.
 
     Args:
-        include_pending: Whether transactions count that are not booked yet.
+        include_pending: Whether to include transactions that are not booked yet.
     """
     bank, customer_id = context.deps.bank, context.deps.customer_id
     pending_eur = bank.pending_eur[customer_id] if include_pending else 0.0
@@ -81,7 +81,7 @@ async def ask_async(agent: Agent[SupportDeps, SupportOutput], query: str, deps: 
 
 
 def rehearsed() -> Script:
-    """Return a script of a model that first exceeds the scale of risks, and is asked again."""
+    """Return a script whose first answer exceeds the scale of risks, so that the model is asked again."""
     return Script(
         function_call("customer_balance", include_pending=True),
         '{"advice": "Maria, your balance is 123.45 EUR.", "block_card": false, "risk": 11}',

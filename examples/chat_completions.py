@@ -1,8 +1,8 @@
 """An endpoint for chat pages.
 
-Any chat page or program that speaks OpenAI's chat completions can use your agents as models.
+Any chat page or program that uses OpenAI's chat completions API can use your agents as models.
 
-Text, streams, dialogs and named errors work with the official client. The protocol has no place for approvals, runs,
+Text, streams, dialogs and named errors work with the official client. The protocol does not support approvals, runs,
 the caller's own functions, or typed answers. The agent's functions run on the server, and a call that waits for a
 person ends with an error. If you need more, serve the agent as [tools of an MCP server](../mcp.md). The endpoint has no
 login of its own: keep it on this machine, or put a login in front of it.
@@ -40,7 +40,7 @@ def problem(status: int, message: str, code: str = "") -> JSONResponse:
 
 
 def told(error: FsmAgentError) -> str:
-    """What a caller may know: the reason, and no more of the server."""
+    """Return what a caller may know of an error: the reason, but nothing about the server."""
     return (
         "this waits for a person, whom this page cannot ask" if isinstance(error, CallSuspended) else "the agent failed"
     )

@@ -2,21 +2,22 @@
 
 This agent works on one folder: it reads, changes and tests files, and asks before it runs a command.
 
-- Files outside the folder are refused, even if a link points to them. Only `shell` needs approval; its commands are
-  your responsibility.
+- The agent cannot access files outside the folder, even through a link. Only `shell` needs approval; you are
+  responsible for the commands that you approve.
 - The terminal asks about each command. Answer `a` to allow the same command for the rest of the session. Any other
   answer is passed to the model.
-- `Limits` set the budget: rounds, tokens, time. A model that asks for the same thing three times in a row is warned.
-- The model sees what a function raises, and the traceback is logged in case it is a bug. If you raise `Retry` instead
-  of `ValueError`, no traceback is logged.
-- A read with the same arguments does not run again until something has changed. `shell` is `repeatable`, because the
+- `Limits` sets the budget: rounds, tokens and time. A model that asks for the same thing three times in a row gets a
+  warning.
+- The model sees exceptions of functions, and their tracebacks are logged, because they may be bugs. If you raise
+  `Retry` instead of `ValueError`, no traceback is logged.
+- A read with the same arguments does not run again until another function has run. `shell` is `repeatable`, because the
   tests must run again.
 
 ```sh
 python examples/coder.py . "Make the tests pass." openai:gpt-5-mini
 ```
 
-In the [recipe](coding-agent.md), the agent works in phases and cannot edit before there is a plan.
+In the [recipe](coding-agent.md), the agent works in phases and cannot edit files before it has a plan.
 """
 
 import subprocess
@@ -42,18 +43,18 @@ def tools(root: Path) -> list[Function]:
 
     @function(needs_approval=False)
     def list_files(pattern: str = "**/*") -> list[str]:
-        """List the files that match a pattern, 200 at most."""
+        """List the files that match a pattern, at most 200."""
         found = sorted(path for path in root.glob(pattern) if path.is_file() and inside(str(path)))
         return [str(path.relative_to(root)) for path in found if ".git" not in path.parts][:200]
 
     @function(needs_approval=False)
     def read_file(path: str, first_line: int = 1) -> str:
-        """Read a text file from a line on."""
+        """Read a text file, starting at a line."""
         return "\n".join(inside(path).read_text().splitlines()[first_line - 1 :])[:MAX_CHARS]
 
     @function(needs_approval=False)
     def replace_in_file(path: str, old: str, new: str) -> str:
-        """Replace a text that is in a file exactly once; an empty one makes a new file."""
+        """Replace a text that occurs exactly once in a file; an empty text makes a new file."""
         file = inside(path)
         text = file.read_text() if file.exists() else ""
         if not old and not text:
@@ -69,7 +70,7 @@ def tools(root: Path) -> list[Function]:
 
     @function(needs_approval=True, repeatable=True, timeout_s=300)  # the tests are run again after each change
     def shell(command: str) -> str:
-        """Run a command of the shell in the folder; its output and exit status are the result."""
+        """Run a shell command in the folder, and return its output and exit status."""
         done = subprocess.run(command, shell=True, cwd=root, capture_output=True, text=True, timeout=280, check=False)
         return f"{(done.stdout + done.stderr)[-MAX_CHARS:]}\nexit status {done.returncode}"
 
@@ -77,7 +78,7 @@ def tools(root: Path) -> list[Function]:
 
 
 class Terminal:
-    """Asks at the terminal; "a" allows the same command until the end."""
+    """Asks for approval at the terminal; "a" allows the same command for the rest of the session."""
 
     def __init__(self) -> None:
         self.allowed: set[str] = set()

@@ -1,8 +1,8 @@
-"""What a model is told when its answer was wrong, and when a function has interrupted it: both are prompts of a folder.
+"""Prompts in a folder that tell a model what was wrong with its answer, and what a function has returned.
 
 Run it with ``python examples/corrections.py``.  A script stands in for the model, so this needs neither a key nor a
-network.  Beside ``prompts/orders/read.md`` stand ``read.exception.md``, for an answer that cannot be used, and
-``read.interrupt.md``, for the result of a function.
+network.  Next to ``prompts/orders/read.md``, there are ``read.exception.md``, for answers that are not valid, and
+``read.interrupt.md``, for the results of functions.
 """
 
 from pathlib import Path

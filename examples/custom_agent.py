@@ -1,8 +1,7 @@
-"""An agent of two sub-agents: python examples/custom_agent.py "Why is the sky blue?" [provider:model]
+"""An agent with two sub-agents: python examples/custom_agent.py "Why is the sky blue?" [provider:model]
 
-A subclass of `AgentBase` names its kind and its group, looks its prompts up by name, and says in `answer` which
-sub-agent does which part of a task.  Without a model a script stands in for it, so this needs neither a key nor a
-network.
+A subclass of `AgentBase` names its type and group, and loads its prompts by name.  Its `answer` says which sub-agent
+does which part of a task.  If you name no model, a script stands in for it, so this needs neither a key nor a network.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ NOTES = {"sky": "Air scatters short waves of light more than long ones (Rayleigh
 
 
 class Finding(BaseModel):
-    """What a researcher has found."""
+    """The findings of a researcher."""
 
     facts: list[str] = Field(min_length=1)
 
@@ -84,7 +83,7 @@ class AsyncResearch(AgentBase[str]):
 
 
 def rehearsed() -> Script:
-    """Return a script of a model that looks for the notes, forgets the form once, and then answers."""
+    """Return a script that searches the notes, answers once in the wrong format, and then gives a valid answer."""
     return Script(
         function_call("search_notes", topic="sky"),
         "Air scatters blue light.",

@@ -1,4 +1,4 @@
-"""Tickets on a queue of DBOS, with limits for each customer.
+"""Tickets on a DBOS queue, with limits for each customer.
 
 DATABASE=postgresql://me@localhost/shop python examples/dbos_queue.py     # in each OS process that drives tickets
 """
@@ -17,7 +17,7 @@ desk = Agent("openai:gpt-5-mini", system="You answer tickets.", name="desk", sto
 
 @DBOS.workflow()
 def handle(ticket: str, text: str) -> str:
-    """Drive the run of a ticket: begin it, or continue it from its journal."""
+    """Start the run of a ticket, or continue it from its journal."""
     try:
         return desk.call(text, run_id=ticket).output
     except CallSuspended:

@@ -2,10 +2,10 @@
 
 An agent answers questions from a folder of documents and cites the passages that support the answer.
 
-- The agent searches as often as it likes, in its own words. For up to a few thousand passages, you do not need a vector
-  index.
+- The agent searches as often as it likes, with queries that it writes. For up to a few thousand passages, you do not
+  need a vector index.
 - `deps` is the library, so one agent serves many folders.
-- `check` refuses sources that do not exist. The model is told, and tries again.
+- `check` rejects sources that do not exist. The model is told about them and tries again.
 
 ```sh
 python examples/documents.py ~/papers "When does the lease end?" openai:gpt-5-mini
@@ -33,7 +33,7 @@ class Passage:
 
 
 class Library:
-    """The passages of a folder, found by their words (BM25)."""
+    """The passages of the documents in a folder, with a keyword search (BM25)."""
 
     def __init__(self, folder: Path) -> None:
         files = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
@@ -70,12 +70,12 @@ class Answer(BaseModel):
 
 @function(needs_approval=False)
 def search(context: Context[Library], query: str) -> list[dict[str, str]]:
-    """Find passages in the documents by the words of a query."""
+    """Find passages in the documents that contain words of a query."""
     return [{"source": found.source, "text": found.text[:2000]} for found in context.deps.search(query)]
 
 
 def known(answer: Answer, context: Context[Library]) -> Answer:
-    """Refuse sources that are not there."""
+    """Reject sources that do not exist."""
     if wrong := {*answer.sources} - {passage.source for passage in context.deps.passages}:
         raise Retry(f"unknown source {min(wrong)!r}; name sources as search gives them")
     return answer

@@ -1,7 +1,7 @@
 """Pictures of a flow, of the path that a run took through it, and of one agent call, as files in Mermaid.
 
 Run it with ``python examples/drawing.py [FOLDER]``.  A script stands in for the model.  Editors, GitHub and
-mermaid.live show such files; with Graphviz installed, a name that ends in ``.svg`` or ``.png`` does as well.
+mermaid.live can display these files.  If Graphviz is installed, file names may also end in ``.svg`` or ``.png``.
 """
 
 import sys

@@ -1,13 +1,13 @@
 """A nightly batch.
 
-Any number of workers do many tasks overnight, and print a report in the morning. Each task ends once; a function that
-was interrupted runs again, unless it is marked `once`.
+Any number of workers process many tasks overnight, and a report shows the results in the morning. Each task ends once;
+an interrupted function runs again, unless it is marked `once`.
 
-- A ticket is a run with a name of its own. Submitting it twice changes nothing.
-- Workers share the store: a file, or Postgres for several machines. If a worker is killed, nothing is lost: another
+- A ticket is a run with its own name. Submitting it twice changes nothing.
+- Workers share the store: a file, or Postgres for several machines. If a worker is killed, nothing is lost: another one
   takes over its runs.
-- A failed ticket says why, and `fsm-agent runs retry` continues it. A ticket over its budget stays over it: submit it
-  again under another name, with other limits.
+- The report says why a ticket failed, and `fsm-agent runs retry` continues it. A retry does not help a ticket that
+  exceeded its budget: submit it again under another name, with other limits.
 
 ```sh
 python examples/nightly.py submit tickets.jsonl
@@ -49,7 +49,7 @@ def sorter() -> Agent[object, Sorted]:
 
 
 def submit(path: str) -> None:
-    """Put each line into the store; a ticket that is there already stays as it is."""
+    """Put each line into the store as a ticket; existing tickets do not change."""
     agent = sorter()
     day = datetime.now(UTC).date().isoformat()
     for line in Path(path).read_text("utf-8").splitlines():
@@ -58,13 +58,13 @@ def submit(path: str) -> None:
 
 
 def work() -> None:
-    """Do what is due, and end: cron starts it again."""
+    """Do the work that is due, and exit; cron starts the next worker."""
     agent = sorter()
     Worker([agent], agent.runs.all).run(once=True)
 
 
 def report() -> None:
-    """Print what has ended, the urgent tickets first, and what failed or waits."""
+    """Print the tickets that have ended, urgent ones first, and those that failed or are waiting."""
     agent, done, open_ = sorter(), list[tuple[bool, str]](), list[str]()
     for run in agent.runs.all.store.list(agent="sorter", limit=10_000):
         if not run.is_ended:

@@ -1,4 +1,4 @@
-"""An orchestrator: a model plans an article, a function researches, an agent writes until the editor is content.
+"""An orchestrator: a model plans an article, a function researches, and an agent writes until the editor is satisfied.
 
 Run it with ``python examples/orchestrator.py``; a script stands in for the models, so it needs no key.
 """
@@ -41,7 +41,7 @@ def research(task: str) -> str:
 
 
 def team(planner: Script, writer: Script, editor: Script) -> Orchestrator:
-    """Return an orchestrator of a function and two agents."""
+    """Return an orchestrator whose team is a function and two agents."""
     return Orchestrator(
         [research, Agent(writer, name="writer", system="You write."), Agent(editor, name="editor", system="You edit.")],
         Blueprint("First the facts, then a draft; it is edited until it is good."),

@@ -1,6 +1,6 @@
-"""An answer of a type: python examples/person.py "Maria Silva is 34 years old and lives in Lisbon." [provider:model]
+"""A typed answer: python examples/person.py "Maria Silva is 34 years old and lives in Lisbon." [provider:model]
 
-Without a model it is the small embedded one, which needs no key.
+By default, the model is the small embedded one, which needs no key.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """A model that calls a function: python examples/sums.py "What is 17 + 25?" [provider:model]
 
-Without a model it is the small embedded one, which needs no key.
+By default, the model is the small embedded one, which needs no key.
 """
 
 import sys

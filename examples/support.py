@@ -1,12 +1,13 @@
-"""A support ticket as a flow: sorting, research, a question to the customer, two drafts at once, a judge, a review.
+"""A support ticket as a flow: triage, research, a question to the customer, two drafts at once, a judge, and a review.
 
-Run it with ``python examples/support.py "My parcel has not arrived."``: a person at the terminal is the customer and
-the reviewer, and the embedded model does the rest.  An empty line leaves a question for another day.  Stop it whenever
-you like, with Ctrl-C or by killing it: the next start with the same words continues where it was.
+Run it with ``python examples/support.py "My parcel has not arrived."``.  You play the customer and the reviewer at the
+terminal, and the embedded model does the rest.  An empty line leaves a question for another day.  You can stop the
+program at any time, with Ctrl-C or by killing it.  If you start it again with the same words, it continues where it
+stopped.
 
-The embedded model is very small, so the table holds it to what is known: no ticket is dropped on its word alone, facts
-that are not told yet are asked for, and a reply is drafted though the facts could not be read.  With a larger one
-(``MODEL``) the same table makes better letters.
+The embedded model is very small, so the table does not rely on it: a ticket is dropped as spam only if it contains a
+link, missing facts are asked for, and a reply is drafted even if the facts could not be read.  With a larger model
+(``MODEL``), the same table produces better letters.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def research(t: Ticket) -> str:
 
 @wait(str, within_s=DAY_S)
 def customer(t: Ticket) -> str:
-    """The customer's answer, by mail."""
+    """The customer's answer, by email."""
     return t.question
 
 
@@ -148,7 +149,7 @@ def review(t: Ticket) -> str:
 
 @execute(once=True)
 def sending(t: Ticket, context: Context[Any]) -> str:
-    """The reply goes out once, whatever happens to us meanwhile."""
+    """Send the reply, only once, even after a crash."""
     with outbox().open("a", encoding="utf-8") as file:
         file.write(f"{context.idempotency_key}\t{t.reply!r}\n")
     return f"sent as {context.idempotency_key}"
@@ -229,7 +230,7 @@ class Progress:
 
 
 def asking(question: AwaitAnswer) -> Any:
-    """Ask the person at the terminal; an empty line leaves it for another day."""
+    """Ask the person at the terminal; an empty line leaves the question for another day."""
     print(f"\n[{question.state.name}] {question.shown}")
     if question.state is review:
         words = typed("'ok', or what is to be changed: ")
@@ -246,7 +247,7 @@ def typed(prompt: str) -> str:
 
 
 def run(text: str) -> None:
-    """Begin a ticket, or go on with it, until it ends or waits for another day."""
+    """Start or continue a ticket, until it ends or has to wait for another day."""
     here, run_id = replace(support, store="support.db", answer=asking, hooks=[Progress()]), text[:60]
     answers: dict[str, Any] = {}
     while True:

@@ -1,4 +1,4 @@
-"""Tests of an agent with pytest: a script says what the model answers, and has what it was asked.
+"""Tests of an agent with pytest: a script contains the model's replies, and records the requests.
 
 Run them with ``pytest examples/test_shop.py``.
 """

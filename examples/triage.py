@@ -1,7 +1,7 @@
-"""Triage: an agent that hands the dialog over to the one who can help: python examples/triage.py [provider:model]
+"""Triage: an agent that hands the dialog over to the agent that can help: python examples/triage.py [provider:model]
 
-Without a model scripts stand in for it, so this needs neither a key nor a network.  The agents hand the dialog to one
-another, and the next turn begins with the one who has it.
+If you name no model, scripts stand in for it, so this needs neither a key nor a network.  The agents hand the dialog to
+one another, and the agent that has it answers the next turn.
 """
 
 import sys
@@ -18,12 +18,12 @@ def find_order(number: int) -> str:
 
 @function
 def restart(device: str) -> str:
-    """Restart a device of the customer from afar."""
+    """Restart one of the customer's devices remotely."""
     return f"the {device} is running again"
 
 
 def support(triage: str | Client, billing: str | Client, repairs: str | Client) -> Agent:
-    """Return the agent that customers talk to; each of the three has its own model, system prompt and functions."""
+    """Return the agent that customers talk to; all three agents have their own model, system prompt and functions."""
     back = handoff(lambda: first, name="transfer_to_triage", description="For any question that is not yours.")
     accounts = Agent(billing, name="billing", system="You do refunds.", functions=[find_order, back])
     workshop = Agent(repairs, name="repairs", system="You repair devices.", functions=[restart, back])

@@ -1,4 +1,4 @@
-"""Does the agent answer, without a model?"""
+"""Test the agent without a model."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The agent texts."""
+"""The agent `texts`."""
 
 from pydantic import BaseModel, Field
 
@@ -14,7 +14,7 @@ class Answer(BaseModel):
 
 @function
 def count_words(text: str) -> int:
-    """Count the words of a text.
+    """Count the words in a text.
 
     Args:
         text: Any text.

@@ -1,16 +1,16 @@
 """An approval chain.
 
-The larger the amount, the more people have to approve it. Anyone who does not answer within two days is passed over. A
-request can wait for weeks, in a file. Every answer has a type, and the table has a row for each type, so no "maybe" is
-forgotten.
+The larger the amount, the more people have to approve it. If an approver does not answer within two days, the request
+goes to the next one. A request can wait in a file for weeks. Every answer has a type, and the table has a row for each
+type, so no answer is lost.
 
-- The chain is a series of rows. A guard on the amount decides whether an `Approve` goes up or is paid. A `Refuse` from
-  anyone ends it.
-- `within_s` and the row `elapsed` of each state pass the request on. `fsm-agent worker` continues the run when its time
-  has come.
-- Paying is `once=True` and has one idempotency key.
+- The chain is a series of rows. After an `Approve`, a guard on the amount decides whether the request goes to the next
+  approver or is paid. A `Refuse` from anyone ends it.
+- `within_s` and the row `elapsed` of each state pass the request on. `fsm-agent worker` continues the run when the time
+  is up.
+- The payment is marked `once=True` and has one idempotency key.
 - An answer may come from a web form, as JSON: `Returned(text='{"Approve": {"by": "ann"}}')`. Anything other than an
-  `Approve` or a `Refuse` is refused, and the question stays open.
+  `Approve` or a `Refuse` is rejected, and the question stays open.
 
 ```console
 $ python examples/recipes/approval_chain.py

@@ -1,12 +1,12 @@
 """A coding agent in phases.
 
-The agent plans, edits and tests. It *cannot* edit before there is a plan, because in the first phase the model has no
-function that writes. You need not trust a prompt for this: `explore` tries every path and proves it, as in
+The agent plans, edits and tests. It *cannot* edit before it has a plan, because the model has no function that writes
+in the first phase. This does not depend on a prompt: `explore` tries every path and proves it, as in
 `tests/flows/test_phases_flow.py`.
 
 - A phase is a state with its own agent. `whole=True` returns the dialog, which the next phase continues.
 - A state runs the tests to decide whether the edit is right. After three failed edits, the flow ends.
-- `PhaseDetector` tells afterwards which phase a call was in; no row depends on it.
+- Afterwards, `PhaseDetector` tells you which phases a call went through; no row depends on it.
 
 ```console
 $ python examples/recipes/coding_agent.py
@@ -14,8 +14,8 @@ done: add subtracts: make it add.
 discover > edit > validate > validate > edit > validate
 ```
 
-**When not to use it.** If the model may do everything at any time, one `Agent` with all functions is shorter and finds
-the order by itself. Use phases to keep something from happening too early.
+**When not to use it.** If the model may do everything at any time, one `Agent` with all functions is shorter, and the
+model chooses the order. Use phases to prevent it from doing something too early.
 """
 
 import sys

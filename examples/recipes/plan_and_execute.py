@@ -1,10 +1,11 @@
 """Plan and execute.
 
-A large model plans. A small model does one step at a time, and its result shapes the next plan. This lets a cheap model
-do long tasks. You can read the plan in the run's data at any moment, and stop or change it between two steps.
+A large model makes a plan. A small model carries out one step at a time, and the large model uses the result to revise
+the plan. In this way, a cheap model can do long tasks. You can read the plan in the run's data at any time, and stop or
+change it between two steps.
 
 - `replanning` returns one of two types, `Answer` or `Plan`, and each has its own rows.
-- An empty plan leads to an end with a name instead of a crash three states later.
+- An empty plan leads to a named end state instead of a crash three states later.
 - `FlowLimits(steps=30)` stops a planner that always finds one more step.
 
 ```console
@@ -15,7 +16,7 @@ answered: Sexten
 ```
 
 **When not to use it.** For a question that takes two or three function calls, an `Agent` with these functions is
-shorter and faster. If steps run side by side, depend on each other and need validation, use [the
+shorter and faster. If steps run in parallel, depend on each other and need validation, use [the
 orchestrator](../orchestrator.md).
 """
 
@@ -43,7 +44,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer, when no step is needed any more."""
+    """The answer, when no more steps are needed."""
 
     text: str
 

@@ -1,13 +1,13 @@
 """Polling with a limit.
 
-A job runs somewhere else, and there is no callback. The flow starts it once and polls until it is ready. You can wait
-hours for a batch, a build or a video without keeping a process alive: between two polls, the run is a row in a
-database, and `fsm-agent worker` continues it when its time has come.
+A job runs on another system, which offers no callback. The flow starts the job once and polls until it is ready. You
+can wait hours for a batch, a build or a video without keeping a process alive: between two polls, the run exists only
+in the store, and `fsm-agent worker` continues it when the next poll is due.
 
 - `looking` returns one of two types, and each has its own rows. The data counts the polls that found nothing.
-- The nap is as long as the server asks for (`Retry-After`), because `pause` accepts a function of the data.
+- The pause is as long as the server asks for (`Retry-After`), because `pause` accepts a function of the data.
 - Two limits end the polling: a guard on the number of polls, and the deadline of the whole flow.
-- `submitting` is `once=True`, so no second job starts after a crash unless you say so.
+- `submitting` is marked `once=True`, so no second job starts after a crash unless you say so.
 
 ```console
 $ python examples/recipes/polling.py
@@ -15,7 +15,7 @@ ready after 2 naps: A LONG TEXT
 ```
 
 **When not to use it.** If the other side can call back, let it answer a `wait`, which costs nothing while it waits. To
-retry only transient errors, `@execute(retries=Retries(…))` needs no table.
+retry after transient errors, you need no table: use `@execute(retries=Retries(…))`.
 """
 
 from dataclasses import dataclass, replace
@@ -47,13 +47,13 @@ class Running:
 
 @execute(once=True)
 def submitting(j: Job, context: Context[int]) -> str:
-    """Stands for a request that begins a job."""
+    """Stands in for a request that starts a job."""
     return f"job of {context.idempotency_key}"
 
 
 @execute
 def looking(j: Job, context: Context[int]) -> Ready | Running:
-    """Stands for a request that looks at the job; it is ready after as many looks as ``deps`` says."""
+    """Stands in for a request that checks the job, which is ready after as many polls as ``deps`` says."""
     return Ready(j.text.upper()) if j.looks + 1 >= context.deps else Running(retry_after_s=0.02)
 
 

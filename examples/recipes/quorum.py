@@ -1,12 +1,12 @@
 """A quorum.
 
-Three models are asked at once, and two answers are enough; the third request is then abandoned. One slow or broken
-provider costs you neither time nor an error, and two models agree on every important answer.
+The flow asks three models at once, and two answers are enough: it then abandons the third request. One slow or failing
+provider causes neither a delay nor an error, and no small model decides alone.
 
 - `gather(…, enough=2)` returns the first two answers, in the order of its members, and abandons the rest.
-- If the two answers differ, a larger model decides. It is asked only in these few cases.
-- `within_s` limits the time of the whole state. Too few answers (`failed`) and too little time (`elapsed`) lead to the
-  same state.
+- If the two answers differ, a larger model decides. It is asked only in this case.
+- `within_s` limits the time of the whole state. Too few answers (`failed`) and a timeout (`elapsed`) lead to the same
+  state.
 
 ```console
 $ python examples/recipes/quorum.py
@@ -16,8 +16,8 @@ voting --done--> judging
 judging --done SAFE--> published
 ```
 
-**When not to use it.** If all opinions count, leave `enough` out. If the first answer is as good as any, use `race`.
-Three small models can agree and all be wrong: a quorum protects against noise and outages, but proves nothing.
+**When not to use it.** If all opinions count, leave `enough` out. If the first answer is as good as any, use `race`. A
+quorum protects against noise and outages, but it proves nothing: three small models can all give the same wrong answer.
 """
 
 from dataclasses import dataclass

@@ -1,10 +1,10 @@
 """Reflexion.
 
-A model answers, criticizes its own answer, says what to search for, and revises the answer with the results, several
-times. The answer then has sources, and you decide how many rounds it is worth.
+A model answers, criticizes its own answer, and suggests searches. It then revises the answer with the results, several
+times. The final answer has sources, and you decide how many rounds to pay for.
 
-- The answer, its criticism and the queries are one type, `Draft`. If a reply does not fit it, the call itself asks
-  again.
+- The answer, its criticism and the queries are one type, `Draft`. If a reply does not fit this type, the call itself
+  asks again.
 - The searches of a round run at the same time, in an `each`.
 - The flow ends after `REVISIONS` revisions, or as soon as there is nothing left to search for.
 
@@ -14,9 +14,9 @@ written after 2 revisions: It rains more in Rome.
 [rain 2025: 3 pages] [rain 2026: 3 pages] [rain in Rome: 3 pages]
 ```
 
-**When not to use it.** If a check can say what is wrong (a test, a parser, a validator), use it: `Retries` and parsers
-of a call repeat the request with the reason, and [the coding agent](coding-agent.md) has a state that runs the tests.
-Without new facts, a model that criticizes itself mostly rephrases.
+**When not to use it.** If a test, a parser or a validator can say what is wrong, use that instead. For example, a
+parser repeats the request with the reason, and [the coding agent](coding-agent.md) has a state that runs the tests.
+Without new facts, a model that criticizes itself mostly just rephrases its answer.
 """
 
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ REVISIONS = 2
 
 @dataclass(frozen=True)
 class Draft:
-    """An answer, what is missing in it, and what to search for."""
+    """An answer, its criticism, and the queries to search for."""
 
     answer: str
     missing: str
@@ -55,7 +55,7 @@ def drafting(e: Essay) -> str:
 
 @execute
 def search(query: str) -> str:
-    """Stands in for a search of the web."""
+    """Stands in for a web search."""
     return f"[{query}: 3 pages]"
 
 

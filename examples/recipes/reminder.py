@@ -1,17 +1,19 @@
 """A reminder.
 
-The flow waits for a payment until the invoice is due, sends three weekly reminders, and then hands the invoice over. In
-the same way, you can tie any wait to a moment in your data: a due date, an appointment, a server's `Retry-After`.
+The flow waits for a payment until the invoice is due, sends three weekly reminders, and then hands the invoice over,
+for example to debt collection. In the same way, you can tie any wait to a moment in your data, such as a due date, an
+appointment, or a server's `Retry-After`.
 
 - `until=` is a function of the data. After each reminder, the run enters the state again, and the data holds the moment
   of the next reminder.
-- A week counts from the reminder, not from the due date: a worker that was down for a month sends one reminder, not
-  three at once. Only an `@execute` function may read the clock, so it returns the time at which it sent the letter.
+- Each week is counted from the last reminder, not from the due date. A worker that was down for a month therefore sends
+  one reminder, not three at once. Only an `@execute` function may read the clock, so `reminding` returns the time at
+  which it sent the letter.
 - A single `wait` accepts payments at any time, including partial ones. A partial payment does not extend the wait,
   because the due date is in the data.
-- Nothing runs in between. `fsm-agent worker` continues the run when it is due, and any process that receives a payment
-  calls `flow.runs.resume(run_id, {payment: 80})`.
-- Reminding is `once=True`, so the same reminder is not sent twice after a crash unless you say so.
+- Nothing runs between reminders. `fsm-agent worker` continues the run when it is due, and any process that receives a
+  payment calls `flow.runs.resume(run_id, {payment: 80})`.
+- `reminding` is marked `once=True`, so no reminder is sent twice after a crash unless you say so.
 
 ```console
 $ python examples/recipes/reminder.py
@@ -24,7 +26,7 @@ paid: 80
 ```
 
 **When not to use it.** For something that happens every Monday for all customers, use cron and one flow per customer.
-If the time is constant, `within_s=` is simpler.
+If the waiting time is constant, `within_s=` is simpler.
 """
 
 import sys
@@ -52,13 +54,13 @@ def payment(i: Invoice) -> str:
 
 @execute
 def overdue(i: Invoice) -> bool:
-    """Return whether one more reminder is worth its stamp."""
+    """Return whether to send one more reminder."""
     return i.reminders < 3
 
 
 @execute(once=True)
 def reminding(i: Invoice) -> datetime:
-    """Stands for a letter, and returns when it was sent."""
+    """Stands in for sending a letter, and returns the time at which it was sent."""
     print(f"remind {i.to} of {i.amount - i.paid}")
     return datetime.now(UTC)
 

@@ -1,15 +1,15 @@
 """Saga: undo what was done.
 
-A saga is a series of steps in other people's systems, each of which can be undone. When one of them fails, it and all
-earlier steps are undone, in reverse order. You can book, charge or provision in several places without a transaction
-around them, and you never end up with half a trip booked.
+A saga is a series of steps in other people's systems, each of which can be undone. If a step fails, that step and all
+earlier ones are undone, in reverse order. You can book, charge or provision in several systems without a common
+transaction, and you never end up with half a trip booked.
 
 - One state undoes everything: an `each` over the steps that have begun, one at a time. To add a step, add a name to
   `STEPS`, a function and a row.
-- `cancelled(undoing)` is one row for all steps: a cancellation from any process undoes them in the same way. A second
+- One row, `cancelled(undoing)`, covers all steps: a cancellation from any process undoes them in the same way. A second
   cancellation ends the run, even while it is undoing.
-- The failed step is undone, too. A request that timed out may have been carried out, so an undo function must be safe
-  to run twice, and to run when there is nothing to undo.
+- The failed step is undone, too, because a request that timed out may have been carried out. An undo function must
+  therefore be safe to run twice, and safe to run when there is nothing to undo.
 - With a store, a run that crashes in the middle continues where it was. Each step gets the same
   `context.idempotency_key` again.
 
@@ -29,8 +29,8 @@ undone: LookupError: no payment
 
 The traceback of the failed payment is logged to stderr.
 
-**When not to use it.** If all steps are in one database, use its transaction. If a step cannot be undone, such as
-sending a mail, put it last, behind a [person's approval](approval-chain.md) if it is expensive. If the steps are
+**When not to use it.** If all steps are in one database, use its transaction. A step that cannot be undone, such as
+sending a mail, should come last, after a [person's approval](approval-chain.md) if it is expensive. If the steps are
 independent of each other, a `gather` is faster; undo its results in its `failed` row.
 """
 
@@ -50,7 +50,7 @@ class Trip:
 
 
 def book(what: str, context: Context[str]) -> str:
-    """Stands for a request to another company, which knows ``context.idempotency_key`` again."""
+    """Stands in for a request to another company, which recognizes ``context.idempotency_key``."""
     if what == context.deps:
         raise LookupError(f"no {what}")
     print(f"book {what}")
@@ -79,7 +79,7 @@ def undo(what: str) -> None:
 
 
 def begun(t: Trip) -> tuple[str, ...]:
-    """Return what may have been booked, the last one first: what has failed may have happened all the same."""
+    """Return the steps that may have been booked, the last one first; a failed step may have been booked, too."""
     return STEPS[len(t.booked) :: -1]
 
 

@@ -1,20 +1,20 @@
 """Self-RAG.
 
-Documents are graded before they are used, and answers before they are given: do the documents support the answer, and
-does it answer the question? "I do not know" is then an end of your flow, not a sentence from a model.
+A model grades documents before they are used. It also grades each answer: do the documents support it, and does it
+answer the question? If not, "I do not know" is an end state of your flow, not a sentence from a model.
 
-- Each grade is a state that asks a small model with `output=bool`. `True` and `False` have a row each.
+- Each grade is a state that asks a small model with `output=bool`. There is one row for `True` and one for `False`.
 - The documents are graded at the same time, in an `each`. The row's action drops those that are not relevant.
-- One counter limits all three loops: a new query, an unsupported answer, a useless answer.
+- One counter limits all three loops: a new query, an unsupported answer, and a useless answer.
 
 ```console
 $ python examples/recipes/self_rag.py
 answered after 1 new query: A store is the memory of an agent.
 ```
 
-**When not to use it.** It asks a model five times, where plain retrieval asks once. First measure whether wrong
-documents are your problem: better retrieval is cheaper than grading, and a call with citations that a parser checks is
-shorter.
+**When not to use it.** Self-RAG asks a model five times, whereas plain retrieval asks once. First, measure whether
+wrong documents are your problem. Better retrieval is cheaper than grading, and a call whose citations are checked by a
+parser is shorter.
 """
 
 from dataclasses import dataclass, replace
@@ -124,7 +124,7 @@ self_rag = Flow(
 
 
 def of_agents(request: Request) -> str:
-    """Grade as the grader might, of whichever document is asked first."""
+    """Grade as the grader might, whichever document comes first."""
     return str("gents" in request.messages[-1].text.partition("? ")[2]).lower()
 
 

@@ -1,12 +1,13 @@
 """A supervisor.
 
-A model says who works next, gets a report from each worker, and says when the work is done. To add a worker, add a
-member of an enum, a state and two rows. The trace shows who worked, when, and with what result.
+A model decides who works next, gets a report from each worker, and decides when the work is done. To add a worker, add
+an enum member, a state and two rows. The trace shows who worked, when, and with what result.
 
-- The choice is an `Enum`. If the model invents a name, the call asks again by itself. A member without a row is refused
-  when you define the flow.
-- `FlowLimits(steps=20)` stops a supervisor that is never satisfied, and the trace shows what it has cost.
-- A worker that needs several states is a flow of its own, in a `subflow`. Teams of teams are built in the same way.
+- The choice is an `Enum`. If the model invents a name, the call asks again automatically. If a member has no row, you
+  get an error when you define the flow.
+- `FlowLimits(steps=20)` stops a supervisor that is never satisfied, and the trace shows what it cost.
+- A worker that needs several states can be a separate flow, in a `subflow`. You can build teams of teams in the same
+  way.
 
 ```console
 $ python examples/recipes/supervisor.py
@@ -15,9 +16,9 @@ GDP of the UK: 2.3, 2.5, 2.7
 plot([2.3, 2.5, 2.7])
 ```
 
-**When not to use it.** If the order is known, write rows: a model that chooses what a table could say costs a request
-for each step, and is sometimes wrong. If the work can be planned at the start, [plan and execute](plan-and-execute.md)
-asks the large model less often; [the orchestrator](../orchestrator.md) adds retries and validation to that.
+**When not to use it.** If the order is known, write it as rows: a model that chooses the order costs a request for each
+step, and is sometimes wrong. If the work can be planned at the start, [plan and execute](plan-and-execute.md) asks the
+large model less often, and [the orchestrator](../orchestrator.md) adds retries and validation.
 """
 
 from dataclasses import dataclass, replace

@@ -1,12 +1,14 @@
 """A swarm.
 
-Several agents talk to one user in one dialog. The active agent answers, or hands over to a colleague, who reads
-everything that has been said. No agent is above the others. Use this for desks, languages or experts that pass a
-customer on. The agent that spoke last answers the next turn, in any process.
+Several agents talk to one user in one dialog. The active agent answers, or hands over to a colleague, who sees the
+whole dialog. No agent is in charge of the others. Use this if departments or experts pass customers on to one another,
+or if each language has an agent. The agent that spoke last answers the next turn, in any process.
 
-- All agents share one state, and the data says which agent it asks. A handover is a type of answer, next to the reply.
+- All agents share one state, and the data says which agent it asks. A handover is one type of answer; a reply is the
+  other.
 - The dialog is in the data. Each agent continues it with its own system prompt and functions.
-- The user is a `wait`, so a turn may come next week: with `store=` it is `swarm.runs.resume(run_id, {user: "…"})`.
+- The user is a `wait` state, so the next turn may come next week. With `store=`, continue with
+  `swarm.runs.resume(run_id, {user: "…"})`.
 
 ```console
 $ python examples/recipes/swarm.py
@@ -15,9 +17,9 @@ alice: 12
 over
 ```
 
-**When not to use it.** If the agents need not see each other's words, give one agent the others [as
-functions](../agents.md): it keeps the dialog, and they stay small. If one of them is in charge, use a
-[supervisor](supervisor.md). If handovers go round in circles, count them in the data, with a guard.
+**When not to use it.** If the agents do not need to see each other's messages, give one agent the others [as
+functions](../agents.md). If one of them is in charge, use a [supervisor](supervisor.md). If you keep the swarm and
+handovers go round in circles, count them in the data, and limit them with a guard.
 """
 
 from dataclasses import dataclass, field, replace
@@ -43,7 +45,7 @@ class Handover:
 
 @dataclass(frozen=True)
 class Reply:
-    """Words for the user."""
+    """A reply to the user."""
 
     text: str
 

@@ -1,8 +1,8 @@
-"""A support chat as a service: FastAPI, a page with approvals, conversations in SQLite.
+"""A support chat as a service, with FastAPI, approvals on the page, and conversations in SQLite.
 
 Run it with ``PASSWORD=… uvicorn app:app`` in this folder, and open http://127.0.0.1:8000 with any name and this
-password.  The embedded model answers; ``MODEL=openai:gpt-5-mini`` takes a larger one.  Stop it in the middle of an
-answer and start it again: the page shows the rest.
+password.  The embedded model answers; ``MODEL=openai:gpt-5-mini`` selects a larger one.  If you stop the service in the
+middle of an answer and start it again, the page shows the rest.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def find_order(number: str) -> str:
 
 @function(needs_approval=True)
 def refund(number: str, euros: int) -> str:
-    """Refund a part of the price of an order; a person approves it."""
+    """Refund part of the price of an order; a person has to approve it."""
     return f"{euros} euros of {number} are refunded"
 
 
 def user_of(request: Request) -> str:
-    """Return who sends a request, by HTTP's basic login; in a product, by your own."""
+    """Return the user who sent a request, by HTTP basic authentication; in production, use your own login."""
     kind, _, given = request.headers.get("authorization", "").partition(" ")
     try:
         name, _, password = base64.b64decode(given).decode().partition(":")
@@ -50,7 +50,7 @@ def user_of(request: Request) -> str:
 
 
 def make_app(model: Any, store: str = "support.db") -> FastAPI:
-    """Return the service; a test gives it a `Script` for a model."""
+    """Return the service; a test passes a `Script` as its model."""
     agent = Agent(
         model,
         name="support",
