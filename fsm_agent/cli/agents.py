@@ -29,9 +29,9 @@ from fsm_agent.messages.events import Event, Where
 from fsm_agent.named_objects import imported
 
 NOT_KEPT = "the call was not kept; pass --approve, or add a store to the configuration to answer later"
-app = typer.Typer(no_args_is_help=True, help="Agents in configuration files: check them, run them, print the schema.")
+app = typer.Typer(no_args_is_help=True, help="Check and run agents in configuration files, and print their schema.")
 
-Module = Annotated[Many, typer.Option("--module", help="A module to import, for the agents in it. Repeatable.")]
+Module = Annotated[Many, typer.Option("--module", help="A module that registers agents. Repeatable.")]
 
 
 @app.command(cls=Command)
@@ -40,7 +40,7 @@ def check(
     module: Module = None,
     available: Annotated[bool, typer.Option("--available", help="Treat a missing key or address as an error.")] = False,
 ) -> None:
-    """Check configurations: keys, values and everything they name. No model is asked."""
+    """Check the keys and values of configurations, and the objects that they name, without a model."""
     with Screen() as screen:
         problems = list[UsageError]()
         for file in files:
@@ -71,14 +71,14 @@ def run(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A configuration in TOML, YAML or JSON.")],
     task: Annotated[str, typer.Argument(help="The task.")],
     module: Module = None,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="Ask this model, as provider:model.")] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Use this model, as provider:model.")] = None,
     profile: Annotated[str | None, typer.Option(help="A preset: creative, balanced or deterministic.")] = None,
     var: Annotated[Many, typer.Option(help="Another variable of the prompt, as name=value. Repeatable.")] = None,
     deps: options.Deps = None,
     approve: options.Approve = False,
     as_json: options.JsonLines = False,
 ) -> None:
-    """Run the agent of a configuration on a task."""
+    """Give a task to the agent of a configuration."""
     with Screen(as_json=as_json) as screen:
         overrides = {name: value for name, value in {"model": model, "profile": profile}.items() if value is not None}
         values = option("--var", options.pairs, var or ())

@@ -21,7 +21,7 @@ from fsm_agent.prompts.output import Output
 from fsm_agent.prompts.prompt import Prompt
 
 _PLAIN_TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
-_TASK = "The question, added to piped input; '-' for piped input alone. With --prompt, its variable 'task'."
+_TASK = "The task, which follows piped input; '-' if the input is the whole task. With --prompt, its variable 'task'."
 
 
 def ask(
@@ -33,7 +33,7 @@ def ask(
     var: Annotated[Many, typer.Option(metavar="NAME=VALUE", help="A variable of the prompt. Repeatable.")] = None,
     system: Annotated[str, typer.Option(metavar="TEXT", help="The system prompt.")] = "",
     output: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="The type of the answer, printed as JSON: int, or module:name.")
+        str | None, typer.Option(metavar="TYPE", help="The type of the answer, as int or module:name. Prints JSON.")
     ] = None,
     setting: options.SettingsAndLimits = None,
     deps: options.Deps = None,

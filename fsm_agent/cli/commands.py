@@ -21,23 +21,21 @@ class CommandLocation(NamedTuple):
 
 
 COMMANDS = {
-    "demo": CommandLocation("demo", "demo", "Show a real model at work: functions, types, a parse error, approval."),
+    "demo": CommandLocation("demo", "demo", "Show a real model at work: functions, types, an approval."),
     "ask": CommandLocation("ask", "ask", "Ask a model, and let it call functions."),
     "chat": CommandLocation("chat", "chat", "Talk with a model: each line is a turn. /help shows the commands."),
     "diagram": CommandLocation("diagram", "diagram", "Draw the states of an agent call."),
-    "runs": CommandLocation("runs", "app", "Runs in a store: see them, answer them, continue them."),
-    "worker": CommandLocation("worker", "worker", "Advance the runs in a store that are due, until stopped."),
+    "runs": CommandLocation("runs", "app", "List, show, answer and continue the runs in a store."),
+    "worker": CommandLocation("worker", "worker", "Continue due runs in a store until stopped."),
     "submit": CommandLocation("worker", "submit", "Put a task into a store for a worker."),
     "serve": CommandLocation("servers", "serve", "Serve a chat page for an agent or a flow on this machine."),
-    "inspect": CommandLocation("servers", "inspect", "Show the runs in a store in a browser, live."),
-    "flows": CommandLocation("flows", "app", "Flows: check, draw and run them, answer their questions."),
-    "agents": CommandLocation(
-        "agents", "app", "Agents in configuration files: check them, run them, print the schema."
-    ),
-    "prompts": CommandLocation("prompts", "app", "Prompts in files: check them all, or show one."),
-    "models": CommandLocation("models", "models", "List the models on this machine, and recommended ones."),
+    "inspect": CommandLocation("servers", "inspect", "Show the runs in a store live in a browser."),
+    "flows": CommandLocation("flows", "app", "Check, draw and run flows, and answer their questions."),
+    "agents": CommandLocation("agents", "app", "Check and run agents in configuration files, and print their schema."),
+    "prompts": CommandLocation("prompts", "app", "Check all prompts in files, or show one."),
+    "models": CommandLocation("models", "models", "List the models on this machine, and recommended models."),
     "providers": CommandLocation("models", "providers", "List the providers of models: keys, wires and addresses."),
-    "mcp": CommandLocation("servers", "mcp", "Functions, agents and flows as tools of an MCP server."),
+    "mcp": CommandLocation("servers", "mcp", "Serve functions, agents and flows as tools over MCP."),
 }
 
 

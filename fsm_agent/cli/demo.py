@@ -355,9 +355,9 @@ def _state_of(folder: Path) -> str:
 def demo(
     model: Model = EMBEDDED,
     base_url: BaseUrl = None,
-    output: Annotated[Path | None, typer.Option(help="The file of the picture: .svg, .png, .dot or .mmd.")] = None,
+    output: Annotated[Path | None, typer.Option(help="The file for the picture: .svg, .png, .dot or .mmd.")] = None,
 ) -> None:
-    """Show a real model at work: functions, types, a parse error, log probabilities, approval."""
+    """Show a real model at work: functions, types, a parse error, log probabilities and an approval."""
     with Screen() as screen, connected(model, base_url, screen) as (client, name):
         screen.line(f"The model is {name}.", "bold")
         if name == SMOLLM2.name:

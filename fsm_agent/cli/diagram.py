@@ -14,10 +14,12 @@ from fsm_agent.diagrams.drawing import Diagram, Format, render, write
 
 AtLevel = Annotated[
     Level | None,
-    typer.Option("--level", help="How much to draw; by default all rows, or an overview if there are 30 or more."),
+    typer.Option("--level", help="How much to draw; by default, all rows, or an overview if there are 30 or more."),
 ]
-AsFormat = Annotated[Format | None, typer.Option("--format", help="By default the suffix of --output, or mermaid.")]
-Output = Annotated[Path | None, typer.Option("--output", help="The file; by default stdout.")]
+AsFormat = Annotated[
+    Format | None, typer.Option("--format", help="The format; by default, the suffix of --output, or mermaid.")
+]
+Output = Annotated[Path | None, typer.Option("--output", help="The file to write; by default, stdout.")]
 
 
 def draw(diagram: Diagram, format: Format | None, output: Path | None) -> None:

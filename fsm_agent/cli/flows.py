@@ -36,11 +36,11 @@ from fsm_agent.named_objects import within
 from fsm_agent.prompts.type_text import name_of, prompt_schema
 
 NOT_KEPT = "the run was not kept; pass --store runs.db to continue it later"
-app = typer.Typer(no_args_is_help=True, help="Flows: check, draw and run them, answer their questions.")
+app = typer.Typer(no_args_is_help=True, help="Check, draw and run flows, and answer their questions.")
 
 Named = Annotated[str, typer.Argument(metavar="FLOW", help="The flow, as module:name, or a module with one flow.")]
-_DATA = "The data of the flow, as JSON. Without it, the run of --run-id is continued."
-_STATE = "The state that asks, or has early=True; or the key of its question."
+_DATA = "The data of the flow, as JSON. Without it, the run named by --run-id continues."
+_STATE = "The state that asks or has early=True, or the key of its question."
 _ANSWER = "The answer as JSON; '[\"Type\", {…}]' also names its type."
 
 
@@ -48,7 +48,7 @@ _ANSWER = "The answer as JSON; '[\"Type\", {…}]' also names its type."
 def check(
     module: Annotated[str, typer.Argument(help="A module with flows, or module:name.")], as_json: options.Json = False
 ) -> None:
-    """Check the flows of a module; show their states and what each waits for, or the errors."""
+    """Check the flows in a module, and show their errors, or their states and what each one waits for."""
     with Screen() as screen:
         rows = [_row(flow) for flow in option("module", load_flows, module).values()]
         if as_json:
@@ -79,7 +79,7 @@ def run(
     as_json: options.JsonLines = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Run a flow, or continue a run; a person at the terminal approves the functions of its agents."""
+    """Run a flow, or continue a run. If a function needs approval, the command asks at the terminal."""
     with Screen(quiet=quiet, as_json=as_json) as screen:
         found, place = _one(flow)
         given = options.load_deps(deps, [found])
@@ -126,7 +126,7 @@ def answer(
     store: options.OptionalStore = None,
     by: options.By = None,
 ) -> None:
-    """Answer a question of a run; its driver continues with the answer. Without an answer, a form asks for it."""
+    """Answer a question of a run, so that it can continue. Without an answer, a form asks for it."""
     with Screen() as screen:
         found, _ = _one(flow)
         if store is None and found.store is None:

@@ -17,11 +17,11 @@ from fsm_agent.clients.local import hub
 from fsm_agent.clients.local.model import SMOLLM2, find_model
 from fsm_agent.providers.catalog import PROVIDERS, Provider, split_model
 
-_NAME = "hf:owner/repo or hf:owner/repo:Q4_K_M: print its file, or the command that fetches it."
+_NAME = "hf:owner/repo or hf:owner/repo:Q4_K_M: print its file, or the command that downloads it."
 
 
 def models(name: Annotated[str | None, typer.Argument(help=_NAME)] = None, as_json: Json = False) -> None:
-    """List the models on this machine, and recommended ones with the commands that fetch them."""
+    """List the models on this machine, and recommended models with the commands that download them."""
     with Screen() as screen:
         if name is not None:
             screen.line(str(hub.find_cached(option("name", _hub_model, name))))
@@ -57,7 +57,7 @@ def _models_here() -> list[dict[str, object]]:
 
 
 def providers(as_json: Json = False) -> None:
-    """List the providers of models, whether their keys are set, their wires and addresses."""
+    """List the providers of models with their wires and addresses, and say whether their keys are set."""
     with Screen() as screen:
         rows = [_row(PROVIDERS[name]) for name in sorted(PROVIDERS)]
         screen.line(json_text(rows)) if as_json else screen.show(_table(rows))

@@ -51,33 +51,38 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 Many = list[str] | None
 Model = Annotated[
-    str, typer.Option("--model", "-m", metavar="MODEL", help="As provider:model; local: is the small embedded model.")
+    str,
+    typer.Option("--model", "-m", metavar="MODEL", help="The model, as provider:model; local: is the embedded one."),
 ]
 BaseUrl = Annotated[str | None, typer.Option(metavar="URL", help="The URL of the provider.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
+Json = Annotated[bool, typer.Option("--json", help="Print only one JSON object on stdout.")]
 JsonLines = Annotated[bool, typer.Option("--json", help="Print each event as a JSON line.")]
 Functions = Annotated[
     Many, typer.Option("--function", metavar="MODULE:NAME", help="A function that the model may call. Repeatable.")
 ]
 NamedPrompt = Annotated[
-    str | None, typer.Option("--prompt", metavar="PROMPT", help="A prompt, as root/name, or its file.")
+    str | None, typer.Option("--prompt", metavar="PROMPT", help="The prompt, as root/name or as a file.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the answer.")]
-Deps = Annotated[str | None, typer.Option("--deps", metavar="MODULE:NAME", help="The deps of functions.")]
+Deps = Annotated[str | None, typer.Option("--deps", metavar="MODULE:NAME", help="The deps that functions receive.")]
 Approve = Annotated[bool, typer.Option("--approve", help="Approve every function call.")]
 SettingsAndLimits = Annotated[
-    Many, typer.Option("--set", metavar="NAME=VALUE", help="A setting or limit: rounds=3. Repeatable.")
+    Many, typer.Option("--set", metavar="NAME=VALUE", help="A setting or limit, such as rounds=3. Repeatable.")
 ]
-_STORE = typer.Option("--store", metavar="STORE", envvar="FSM_AGENT_STORE", help="A file, an address, or module:name.")
+_STORE = typer.Option(
+    "--store", metavar="STORE", envvar="FSM_AGENT_STORE", help="The store: a file, an address, or module:name."
+)
 StoreOption = Annotated[str, _STORE]
 OptionalStore = Annotated[str | None, _STORE]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="The name of the run.")]
-AgentsModule = Annotated[str, typer.Option("--agents", metavar="MODULE", help="The agents, or module:name.")]
-By = Annotated[str | None, typer.Option(metavar="USER", help="Who acts; by default you.")]
-RunId = Annotated[
-    str | None, typer.Option("--run-id", metavar="RUN", help="The name of the run; by default a new one.")
+AgentsModule = Annotated[
+    str, typer.Option("--agents", metavar="MODULE", help="The module with the agents, or module:name.")
 ]
-Create = Annotated[bool, typer.Option("--create", help="Make a missing store.")]
+By = Annotated[str | None, typer.Option(metavar="USER", help="The user who does this; by default, you.")]
+RunId = Annotated[
+    str | None, typer.Option("--run-id", metavar="RUN", help="The name of the run; by default, a new one.")
+]
+Create = Annotated[bool, typer.Option("--create", help="Create a missing store.")]
 
 
 def seconds_of(span: str) -> float:

@@ -29,7 +29,7 @@ _ANSWERS = {AskApproval: "--approve", Reconcile: "--result TEXT"}
 _LOG = logging.getLogger("fsm_agent.hooks")
 
 
-def _debug(debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False) -> None:
+def _debug(debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False) -> None:
     """The option that every command has."""
 
 

@@ -19,10 +19,11 @@ from fsm_agent.prompts.library import Prompts
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.validation import safe_repr
 
-app = typer.Typer(no_args_is_help=True, help="Prompts in files: check them all, or show one.")
+app = typer.Typer(no_args_is_help=True, help="Check all prompts in files, or show one.")
 
 Directory = Annotated[
-    list[Path] | None, typer.Option("--directory", help="The folder of the files; by default 'prompts'. Repeatable.")
+    list[Path] | None,
+    typer.Option("--directory", help="A folder with prompt files; by default, 'prompts'. Repeatable."),
 ]
 Package = Annotated[str | None, typer.Option(help="A package with a folder 'prompts'.")]
 NamesOption = Annotated[
@@ -35,7 +36,7 @@ _DEFAULTS = {kind: getattr(Prompt(""), f"on_{kind}") for kind in HANDLERS}
 def check(
     directory: Directory = None, package: Package = None, names: NamesOption = None, as_json: Json = False
 ) -> None:
-    """Check all prompts and what their files name; list the valid ones, and exit with 1 on errors."""
+    """Check all prompts and the objects that they name, list the valid ones, and exit with 1 on errors."""
     with Screen() as screen, _open_prompts(directory, package, names) as prompts:
         found, problems = prompts.names(), prompts.problems()
         if not (found or problems):

@@ -40,13 +40,13 @@ from fsm_agent.store.history import as_json as divergence_json
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Run, RunFilter
 
-app = typer.Typer(no_args_is_help=True, help="Runs in a store: see them, answer them, continue them.")
+app = typer.Typer(no_args_is_help=True, help="List, show, answer and continue the runs in a store.")
 
 RunNames = Annotated[list[str], typer.Argument(metavar="RUN...", help="The names of the runs.")]
-_STEP = "The last entry, a number; or where this step of a flow, such as review#3, began."
+_STEP = "The number of the last entry; or a step of a flow, such as review#3, to go back to where it began."
 Step = Annotated[str | None, typer.Option(metavar="STEP", help=_STEP)]
-_KEY = "The key of the question; --cancel without one ends the run."
-_RESULT = "What the function returned; for a flow, the answer as JSON."
+_KEY = "The key of the question; --cancel without a key ends the run."
+_RESULT = "The result of the function; for a flow, the answer as JSON."
 _AGAIN = "Run the function again, because it had no effect; or retry a stuck run."
 _CODE = "The module with the agent or flow, for --data, names of steps, and questions of the fork."
 _INSIDE = "An agent or flow inside the run, such as run:2.0; 'runs show' lists them."
@@ -55,15 +55,19 @@ _INSIDE = "An agent or flow inside the run, such as run:2.0; 'runs show' lists t
 @app.command("list", cls=Command)
 def list_runs(
     store: StoreOption,
-    asked: Annotated[bool, typer.Option("--asked", help="Only open questions, one per line.")] = False,
+    asked: Annotated[bool, typer.Option("--asked", help="Show only open questions, one per line.")] = False,
     agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this agent.")] = None,
     state: Annotated[str | None, typer.Option(metavar="STATE", help="Only runs in this state.")] = None,
-    ended: Annotated[bool | None, typer.Option("--ended/--open", help="Only runs that have ended, or not.")] = None,
+    ended: Annotated[
+        bool | None, typer.Option("--ended/--open", help="Only runs that have ended, or only those that have not.")
+    ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only runs that failed.")] = False,
-    waiting_for: Annotated[str | None, typer.Option(metavar="KIND", help="Only runs that ask: approval …")] = None,
+    waiting_for: Annotated[
+        str | None, typer.Option(metavar="KIND", help="Only runs with such a question: approval …")
+    ] = None,
     older_than: Annotated[float | None, options.span("Only runs unchanged for 90s, 12h, 30d …")] = None,
     text: Annotated[str, typer.Option(metavar="TEXT", help="Only runs with this text in their name or task.")] = "",
-    limit: Annotated[int, typer.Option(min=1, max=1_000_000, metavar="N", help="At most this many.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, metavar="N", help="Show at most this many runs.")] = 100,
     after: Annotated[str | None, typer.Option(metavar="PLACE", help="Show the next page.")] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -115,7 +119,7 @@ def show(store: StoreOption, run: RunName, as_json: options.Json = False) -> Non
 def replay(
     store: StoreOption, run: RunName, agents: options.AgentsModule, step: Step = None, as_json: options.Json = False
 ) -> None:
-    """Verify every entry with the current code; --step shows the run as it was."""
+    """Check every entry against the current code; --step shows the run as it was."""
     with Screen() as screen, open_store(store) as runs:
         definition, header = _code_of(runs, run, agents)
         if step is not None:
@@ -179,12 +183,12 @@ def fork(
     name: Annotated[str, typer.Argument(metavar="NEW", help="The name of the fork.")],
     step: Step = None,
     data: Annotated[
-        str | None, typer.Option(metavar="JSON", help="New data of a flow, with which its state is entered again.")
+        str | None, typer.Option(metavar="JSON", help="New data for a flow, which then enters its state again.")
     ] = None,
     agents: Annotated[str | None, typer.Option(metavar="MODULE", help=_CODE)] = None,
     by: options.By = None,
 ) -> None:
-    """Make another run that continues from an entry of this one."""
+    """Create another run that continues from an entry of this one."""
     with Screen() as screen, open_store(store) as runs:
         at, who = None if step is None else _step(step), options.user_or(by)
         if agents is None:
@@ -260,7 +264,7 @@ def export(
     store: StoreOption,
     run: RunName,
     redact: Annotated[
-        str | None, typer.Option(metavar="MODULE:NAME", help="A function that returns an outcome without secrets.")
+        str | None, typer.Option(metavar="MODULE:NAME", help="A function that removes secrets from an outcome.")
     ] = None,
 ) -> None:
     """Print the journal of a run as JSON lines."""
@@ -278,10 +282,10 @@ def answer(
     store: StoreOption,
     run: RunName,
     key: Annotated[str | None, typer.Argument(metavar="KEY", help=_KEY)] = None,
-    approve: Annotated[bool, typer.Option("--approve", help="The function may be called.")] = False,
-    deny: Annotated[bool, typer.Option("--deny", help="The function may not be called.")] = False,
+    approve: Annotated[bool, typer.Option("--approve", help="Allow the function call.")] = False,
+    deny: Annotated[bool, typer.Option("--deny", help="Do not allow the function call.")] = False,
     arguments: Annotated[
-        str | None, typer.Option(metavar="JSON", help="The function may be called with these arguments instead.")
+        str | None, typer.Option(metavar="JSON", help="Allow the function call with these arguments instead.")
     ] = None,
     result: Annotated[str | None, typer.Option(metavar="TEXT", help=_RESULT)] = None,
     failed: Annotated[str | None, typer.Option(metavar="TEXT", help="The function and the run failed.")] = None,
@@ -290,7 +294,7 @@ def answer(
     reason: Annotated[str, typer.Option(help="The reason, for --deny or --cancel.")] = "",
     by: options.By = None,
 ) -> None:
-    """Post the answer to a question; the next driver continues with it. Without an answer, a form asks for it."""
+    """Answer a question, so that the run can continue. Without an answer, a form asks for it."""
     at_s = time.time()
     with open_store(store) as runs, Screen() as screen:
         if reason and not (cancel or deny):
@@ -363,10 +367,10 @@ def resume(
 def cancel(
     store: StoreOption,
     names: RunNames,
-    reason: Annotated[str, typer.Option(help="The reason, for people to read.")] = "",
+    reason: Annotated[str, typer.Option(help="The reason, for people who look at the run.")] = "",
     by: options.By = None,
 ) -> None:
-    """Cancel runs. The driver of each run ends it."""
+    """Cancel runs. A cancelled run ends when a process continues it."""
 
     def act(runs: Runs, name: str) -> str:
         runs.cancel(name, reason, by=options.user_or(by))
@@ -377,7 +381,7 @@ def cancel(
 
 @app.command(cls=Command)
 def retry(store: StoreOption, names: RunNames, by: options.By = None) -> None:
-    """Continue failed runs from before their failures."""
+    """Continue failed runs from just before their failures."""
 
     def act(runs: Runs, name: str) -> str:
         return f"continues from step {runs.retry(name, by=options.user_or(by))}, and is due"
@@ -387,7 +391,7 @@ def retry(store: StoreOption, names: RunNames, by: options.By = None) -> None:
 
 @app.command(cls=Command)
 def requeue(store: StoreOption, names: RunNames, by: options.By = None) -> None:
-    """Make resting or stuck runs due now, for a worker."""
+    """Make waiting or stuck runs due now, so that a worker continues them."""
 
     def act(runs: Runs, name: str) -> str:
         return "is due now" if runs.requeue(name, by=options.user_or(by)) else "was due already"
@@ -427,9 +431,9 @@ def stats(store: StoreOption, as_json: options.Json = False) -> None:
 @app.command(cls=Command)
 def backup(
     store: StoreOption,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy; the file must not exist yet.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file for the copy, which must not exist yet.")],
 ) -> None:
-    """Copy a SQLite store, even while workers run."""
+    """Copy a SQLite store, even while workers are running."""
     if "://" in store:
         right = "copy one in Postgres with pg_dump --schema=…, see docs/production.md"
         raise UsageError(f"expected a store in SQLite, got one in Postgres; {right}")
@@ -444,7 +448,7 @@ def backup(
 def delete(
     store: StoreOption,
     names: RunNames,
-    force: Annotated[bool, typer.Option("--force", help="Also delete runs that a conversation is read from.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also delete runs that a conversation needs.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask about runs that have not ended.")] = False,
 ) -> None:
     """Delete runs, after asking about those that have not ended."""
@@ -483,7 +487,7 @@ def prune(
     store: StoreOption,
     older_than: Annotated[float | None, options.span("Delete runs that ended longer ago than 90s, 12h, 30d …")] = None,
     keep: Annotated[int | None, typer.Option(min=0, help="Keep only this many of the newest runs.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list them.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Delete runs that have ended, by age and count."""

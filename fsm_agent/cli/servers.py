@@ -24,11 +24,11 @@ from fsm_agent.functions.context import LATER
 HOST = "127.0.0.1"
 TOKEN = "FSM_AGENT_TOKEN"
 CLOSE_S = 3  # how long open streams may continue after the server is stopped
-_USER = "A function that returns the user who sent a request, or None to refuse it, as module:name."
+_USER = "A function, as module:name, that returns the user who sent a request, or None to refuse it."
 _TOKEN = "Require a token, which keeps out other users of this machine."
 _AGENTS = "The module with the agents or flows, to show dialogs and data at each step."
 _TOOLS = "A function, an agent, a flow, a list of these, or a ToolServer."
-mcp = typer.Typer(no_args_is_help=True, help="Functions, agents and flows as tools of an MCP server.")
+mcp = typer.Typer(no_args_is_help=True, help="Serve functions, agents and flows as tools over MCP.")
 
 
 @contextmanager
@@ -44,12 +44,14 @@ def serve(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent or flow, as module:name.")],
     store: options.OptionalStore = None,
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port.")] = 8000,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to serve; other machines need --user.")] = HOST,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="The address to listen on; other machines require --user.")
+    ] = HOST,
     user: Annotated[str | None, typer.Option(metavar="MODULE:NAME", help=_USER)] = None,
     token: Annotated[bool, typer.Option("--token", help=_TOKEN)] = False,
     deps: options.Deps = None,
 ) -> None:
-    """Serve a chat page for an agent or a flow on this machine: conversations, approvals, forms, pictures."""
+    """Serve a chat page for an agent or a flow, with conversations, approvals, forms and pictures."""
     with Screen() as screen:
         if host not in (HOST, "localhost", "::1") and user is None:
             what = "expected --user, your login, before other machines may connect, got none"
@@ -99,11 +101,11 @@ def _token() -> str | None:
 def inspect(
     store: options.StoreOption,
     agents: Annotated[str | None, typer.Option(metavar="MODULE", help=_AGENTS)] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port on this machine; 0 for any.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port on this machine; 0 for any free port.")] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Show runs and change nothing.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Show runs without changing anything.")] = False,
 ) -> None:
-    """Show the runs in a store in a browser, live, and answer their questions there."""
+    """Show the runs in a store live in a browser, where you can answer their questions."""
     with Screen() as screen, options.open_store(store, read_only=read_only) as runs:
         found, prompts = ([], []) if agents is None else option("--agents", options.load_runnables, agents)
         with _needing("inspect"):
@@ -133,16 +135,16 @@ def inspect(
 
 @mcp.callback()
 def _mcp() -> None:
-    """Functions, agents and flows as tools of an MCP server."""
+    """Serve functions, agents and flows as tools over MCP."""
 
 
 @mcp.command("serve", cls=Command)
 def serve_tools(
     tools: Annotated[str, typer.Argument(metavar="MODULE:NAME", help=_TOOLS)],
-    name: Annotated[str | None, typer.Option(help="The name of the server; by default the module's name.")] = None,
+    name: Annotated[str | None, typer.Option(help="The name of the server; by default, the module's name.")] = None,
     store: options.OptionalStore = None,
     deps: options.Deps = None,
-    http: Annotated[bool, typer.Option("--http", help="Serve over HTTP on this machine, instead of stdio.")] = False,
+    http: Annotated[bool, typer.Option("--http", help="Serve over HTTP on this machine instead of stdio.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port for HTTP; 0 for any free port.")] = 8000,
 ) -> None:
     """Serve functions, agents and flows as tools, over stdio or HTTP, until the client leaves or Ctrl-C is pressed.

@@ -34,30 +34,32 @@ def worker(
     store: options.StoreOption,
     agents: options.AgentsModule,
     deps: options.Deps = None,
-    threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="Runs driven at once; by default 1.")] = None,
-    tasks: Annotated[int | None, typer.Option(min=1, metavar="N", help="The same, in one event loop.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="Runs at once; by default, 1.")] = None,
+    tasks: Annotated[int | None, typer.Option(min=1, metavar="N", help="The same, but in one event loop.")] = None,
     patience: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="Longer waits are left to the store.")
+        float, typer.Option(min=0.0, metavar="SECONDS", help="Maximum wait in the worker.")
     ] = PATIENCE_S,
     once: Annotated[bool, typer.Option("--once", help="Exit when nothing is due.")] = False,
-    engine: Annotated[str | None, typer.Option(metavar="ENGINE", help="What schedules runs: dbos or temporal.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(metavar="ENGINE", help="The engine that schedules runs: dbos or temporal.")
+    ] = None,
     create: options.Create = False,
-    only_known: Annotated[bool, typer.Option("--only-known", help="Leave runs of other code alone.")] = False,
-    keep: Annotated[int | None, typer.Option(min=0, metavar="N", help="Ended runs to keep.")] = None,
-    max_age: Annotated[float | None, options.span("How long to keep ended runs, such as 30d.")] = None,
+    only_known: Annotated[bool, typer.Option("--only-known", help="Ignore runs that began with other code.")] = False,
+    keep: Annotated[int | None, typer.Option(min=0, metavar="N", help="How many ended runs to keep.")] = None,
+    max_age: Annotated[float | None, options.span("Keep ended runs this long: 30d.")] = None,
     drain_s: Annotated[
         float,
-        typer.Option(min=0.0, metavar="SECONDS", help="How long a stopping worker waits for its steps."),
+        typer.Option(min=0.0, metavar="SECONDS", help="How long to wait for running steps when stopping."),
     ] = DRAIN_S,
     on_change: Annotated[
-        OnChange, typer.Option(metavar="HOW", help="If its code changed: report, rest or stop.")
+        OnChange, typer.Option(metavar="HOW", help="What to do if a run's code has changed: report, rest or stop.")
     ] = "report",
     health_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, metavar="PORT", help="Serve /live, /health, /metrics.")
+        int | None, typer.Option(min=0, max=65535, metavar="PORT", help="Serve /live, /ready, /health and /metrics.")
     ] = None,
-    health_host: Annotated[str, typer.Option(metavar="ADDRESS", help="Its address.")] = "127.0.0.1",
+    health_host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address for these pages.")] = "127.0.0.1",
 ) -> None:
-    """Advance due runs in a store until stopped. Start one worker per processor."""
+    """Continue due runs in a store until stopped. Start one per processor."""
     if threads is not None and tasks is not None:
         raise typer.BadParameter("expected --threads or --tasks, got both; leave one out", param_hint="--tasks")
     kept = open_store(store, must_exist=not create, makes="--create")
@@ -133,16 +135,22 @@ def _stop_by_signals(crew: Worker) -> Iterator[None]:
 def submit(
     store: options.StoreOption,
     agents: options.AgentsModule,
-    task: Annotated[str | None, typer.Argument(help="The task, after piped input; for a flow, its data.")] = None,
+    task: Annotated[
+        str | None, typer.Argument(help="The task, which follows piped input; for a flow, its data.")
+    ] = None,
     agent: Annotated[str | None, typer.Option(metavar="NAME", help="The agent that does the task.")] = None,
     run_id: Annotated[
-        str | None, typer.Option(metavar="RUN", help="The name of the run; an existing name is the same run.")
+        str | None, typer.Option(metavar="RUN", help="The name of the run; an existing name refers to the same run.")
     ] = None,
-    delay: Annotated[float | None, options.span("Start it later, after 90s, 12h …")] = None,
-    priority: Annotated[int, typer.Option(min=-100, max=100, metavar="N", help="Higher priorities come first.")] = 0,
+    delay: Annotated[float | None, options.span("Start the run later, after 90s, 12h …")] = None,
+    priority: Annotated[
+        int, typer.Option(min=-100, max=100, metavar="N", help="Runs with higher priorities start first.")
+    ] = 0,
     after: Annotated[Many, typer.Option(metavar="RUN", help="A run that must end first. Repeatable.")] = None,
-    extra: Annotated[Many, typer.Option(metavar="NAME=VALUE", help="Your own data in the run. Repeatable.")] = None,
-    by: Annotated[str, typer.Option(metavar="USER", help="Who submits it.")] = "",
+    extra: Annotated[
+        Many, typer.Option(metavar="NAME=VALUE", help="Your own data, stored with the run. Repeatable.")
+    ] = None,
+    by: Annotated[str, typer.Option(metavar="USER", help="The user who submits the task.")] = "",
     deps: options.Deps = None,
     create: options.Create = False,
 ) -> None:
