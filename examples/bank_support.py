@@ -81,7 +81,7 @@ async def ask_async(agent: Agent[SupportDeps, SupportOutput], query: str, deps: 
 
 
 def rehearsed() -> Script:
-    """Return a script whose first answer exceeds the scale of risks, so that the model is asked again."""
+    """Return a script whose first answer exceeds the risk scale, so that the model is asked again."""
     return Script(
         function_call("customer_balance", include_pending=True),
         '{"advice": "Maria, your balance is 123.45 EUR.", "block_card": false, "risk": 11}',

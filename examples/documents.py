@@ -70,7 +70,7 @@ class Answer(BaseModel):
 
 @function(needs_approval=False)
 def search(context: Context[Library], query: str) -> list[dict[str, str]]:
-    """Find passages in the documents that contain words of a query."""
+    """Find passages that contain words of a query."""
     return [{"source": found.source, "text": found.text[:2000]} for found in context.deps.search(query)]
 
 

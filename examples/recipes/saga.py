@@ -31,7 +31,7 @@ The traceback of the failed payment is logged to stderr.
 
 **When not to use it.** If all steps are in one database, use its transaction. A step that cannot be undone, such as
 sending a mail, should come last, after a [person's approval](approval-chain.md) if it is expensive. If the steps are
-independent of each other, a `gather` is faster; undo its results in its `failed` row.
+independent of each other, a `gather` is faster; undo its results in the `failed` row.
 """
 
 from dataclasses import dataclass, replace
