@@ -21,7 +21,7 @@ def price(item: str) -> int:
 
 
 def shop(model: Script) -> Agent[Any, int]:
-    """The agent under test; in the shop, its model is 'openai:gpt-5-mini'."""
+    """The agent under test; in production, its model is 'openai:gpt-5-mini'."""
     return Agent(model, functions=[price], output=int, name="shop", limits=Limits(parse_retries=1))
 
 
