@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -197,8 +198,8 @@ class Image(_File, frozen=True, kw_only=True, tag="image"):
 class Document(_File, frozen=True, kw_only=True, tag="document"):
     """A file for the model to read, given as bytes or as an address from which a provider can fetch it.
 
-    `Document.of` makes one from a PDF or from UTF-8 text.  For other files that a provider reads, such as a
-    spreadsheet, pass ``data`` and ``media_type``.
+    `Document.of` makes one from a PDF or from text.  For other files that a provider reads, such as a spreadsheet, pass
+    ``data`` and ``media_type``.  The data of text is UTF-8.
 
     Examples:
         >>> Document.of(b"%PDF-1.7", name="bill.pdf").name
@@ -208,8 +209,19 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
     media_type: str = PDF
     name: str | None = None  # of the file; the model sees it
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.data is not None and self.is_text:
+            try:
+                self.data.decode()
+            except UnicodeDecodeError as error:
+                what = f"expected UTF-8 for {self.media_type!r}, got {described(b'', self.data)}: {error.reason}"
+                raise UsageError(f"Document.data: {what}; use Document.of(…, encoding=…)") from None
+
     @classmethod
-    def of(cls, source: str | bytes | pathlib.Path, *, name: str | None = None) -> Document:
+    def of(
+        cls, source: str | bytes | pathlib.Path, *, name: str | None = None, encoding: str | None = None
+    ) -> Document:
         """Return a document from a path, bytes, an http(s) URL or a data URL.
 
         The bytes show whether it is a PDF or text.  The data URL or the name's suffix shows whether text is Markdown,
@@ -218,24 +230,31 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
         Args:
             source: The document, or its address.
             name: The file's name, which the model sees; by default, the name in the path.
+            encoding: The encoding of a text, such as ``"cp1252"``.  The default is the charset in a data URL, UTF-16 if
+                the text begins with its mark, or else UTF-8.  The document holds UTF-8.
 
         Raises:
-            UsageError: If the source has another type, or if it is neither a PDF nor text.
+            UsageError: If the source has another type, if it is neither a PDF nor text, or if the encoding is wrong.
         """
         if is_url(source):
             return cls(url=str(source), media_type=_TEXT_TYPES.get(url_suffix(str(source)), PDF), name=name)
         data = bytes_of(source, "document")
         declared = ""
         if isinstance(source, str) and is_data_url(source):
-            declared = source[5:200].partition(",")[0].partition(";")[0].lower()
+            declared, *parameters = [part.strip().lower() for part in source[5:200].partition(",")[0].split(";")]
+            charsets = [part.removeprefix("charset=").strip('"') for part in parameters if part.startswith("charset=")]
+            encoding = encoding or next(iter(charsets), None)
         elif name is None and isinstance(source, str | pathlib.Path):
             name = pathlib.Path(source).name
         if data.startswith(b"%PDF-"):
             return cls(data=data, name=name)
-        if not data or not _is_text(data):
-            raise UsageError(f"the document: expected a PDF or text in UTF-8, got {described(source, data)}")
+        text = _as_utf8(data, encoding)
+        if not text:
+            right = f"a PDF or text in {encoding or 'UTF-8'}"
+            remedy = "" if encoding else "; for other text, pass encoding= of Document.of"
+            raise UsageError(f"the document: expected {right}, got {described(source, data)}{remedy}")
         of_name = _TEXT_TYPES.get(pathlib.PurePath(name or "").suffix.lower(), "text/plain")
-        return cls(data=data, media_type=declared if declared in _TEXT_TYPES.values() else of_name, name=name)
+        return cls(data=text, media_type=declared if declared in _TEXT_TYPES.values() else of_name, name=name)
 
     @property
     def is_text(self) -> bool:
@@ -245,15 +264,20 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
     @property
     def text(self) -> str | None:
         """The contents as text, or None if the document is not text or is not loaded."""
-        return self.data.decode("utf-8-sig", "replace") if self.is_text and self.data is not None else None
+        return self.data.decode("utf-8-sig") if self.is_text and self.data is not None else None
 
 
-def _is_text(data: bytes) -> bool:
+def _as_utf8(data: bytes, encoding: str | None) -> bytes | None:
+    """Return text as UTF-8, or None if the data is not text in this encoding."""
+    if encoding is None and data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = "utf-16"
     try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return b"\0" not in data  # allowed in UTF-8, but found in no text
+        text = data.decode(encoding or "utf-8").encode()
+    except UnicodeError:
+        return None
+    except (LookupError, TypeError):
+        raise invalid("encoding", encoding, "a text encoding that Python knows, such as 'cp1252'") from None
+    return None if b"\0" in text else text  # UTF-8 may hold it, but no text does
 
 
 def _image_type(data: bytes) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,25 @@ class TestDocument:
             with pytest.raises(UsageError) as caught:
                 Document.of(source)
             assert len(str(caught.value)) < 400
+
+    def test_text_in_another_encoding_becomes_utf_8(self) -> None:
+        text = "Größe;Preis\n1;2 €"
+        for encoding in ("utf-16", "cp1252", "shift_jis"):
+            known = text if encoding != "shift_jis" else "価格"
+            data = known.encode(encoding)
+            document = Document.of(data, name="a.csv", encoding=encoding)
+            assert (document.text, document.data) == (known, known.encode())
+        for data in (text.encode("utf-16"), codecs.BOM_UTF16_BE + text.encode("utf-16-be")):  # Notepad, Excel
+            assert Document.of(data).text == text
+        assert Document.of(data_url(text.encode("cp1252"), "text/csv; charset=CP1252")).text == text
+
+    def test_text_that_is_not_utf_8_is_never_guessed(self) -> None:
+        for data in ("Größe".encode("latin-1"), "Größe".encode("utf-16")):
+            with pytest.raises(UsageError, match="UTF-8"):
+                Document(data=data, media_type="text/csv")
+        for encoding in ("utf-8", "no-such", "base64", 5):
+            with pytest.raises(UsageError, match="encoding" if encoding != "utf-8" else "utf-8"):
+                Document.of("Größe".encode("latin-1"), encoding=encoding)
 
     def test_its_bytes_are_never_shown(self) -> None:
         document = Document.of(b"%PDF- pages", name="a.pdf")
