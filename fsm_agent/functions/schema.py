@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 _MAY_BE_NONE = re.compile(r"\b(None|Optional|Any|object)\b")
 _CONTEXT_NAMES = ("ctx", "context", "run_context", "run_ctx")  # names of parameters that are never meant for a model
 _PARAMETERS_FIRST = re.compile(r"\A((?:Args|Arguments|Parameters|Params):\n)(.*)", re.DOTALL)
+_SECTION = re.compile(  # the first line of a section as Google and Sphinx write it
+    r"(Args|Arguments|Param(eter)?s|Raises|Except(ion)?s?|Attributes|Examples?|Returns|Yields):$"
+    r"|(?P<field>:)(param(eter)?|arg(ument)?|key(word)?|type|raises?|except(ion)?|returns?|rtype|yields?)\b[^:]*:"
+)
 _NO_DESCRIPTION = "-"
 _UNCHANGED = (str, int, bool, type(None))  # JSON keeps a value of these types as it is
 _UNRESOLVABLE = (AttributeError, NameError, SyntaxError, TypeError)  # raised for an annotation
@@ -94,7 +98,7 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
     named = call.func if isinstance(call, partial) else call
     name = str(name or getattr(call, "__name__", "") or getattr(named, "__name__", type(named).__name__))
     signature = _Signature(call, name, namespace)
-    docs = docstring_parser.parse(_PARAMETERS_FIRST.sub(_described, signature.docstring))
+    docs = docstring_parser.parse(_text_first(_PARAMETERS_FIRST.sub(_described, signature.docstring)))
     texts = (docs.short_description, docs.long_description)
     documented = {key.strip(): p.description for p in docs.params for key in p.arg_name.split(",")}
     arguments = signature.arguments_type(documented)
@@ -285,6 +289,21 @@ def _described(match: re.Match[str]) -> str:
     heading, parameters = match.groups()
     is_dedented = not parameters.lstrip("\n")[:1].isspace()
     return f"{_NO_DESCRIPTION}\n\n{heading}{textwrap.indent(parameters, '    ' * is_dedented)}"
+
+
+def _text_first(docstring: str) -> str:
+    """Move text beneath the sections to a place above them, because the parser of docstrings drops it."""
+    texts, sections = list[str](), list[str]()
+    kept, is_field = texts, False
+    lines = docstring.split("\n")
+    for before, line, after in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
+        heading = _SECTION.match(line)
+        if heading and (heading["field"] or after[:1].isspace()):
+            kept, is_field = sections, bool(heading["field"])
+        elif line and not line[0].isspace() and not (is_field and before):  # a field may go on without an indent
+            kept = texts
+        kept.append(line)
+    return "\n".join([*texts, "", *sections]) if sections else docstring
 
 
 def _find_docstring(call: Callable[..., Any]) -> tuple[Any, str]:

@@ -187,6 +187,21 @@ class TestSchema:
             assert made.parameters["properties"]["a"]["description"] == "First."
             assert made.parameters["properties"]["b"]["description"] == "Second:\nof two."
 
+    def test_text_beneath_the_sections_is_part_of_the_description(self):
+        for docstring in (
+            "Sum.\n\nArgs:\n    a: First.\n\nNever twice.\n\nNote:\n    Only in May.\n",
+            "Sum.\n\nArgs:\n    a: First.\nReturns:\n    The sum.\n\nNever twice.\n\nNote:\n    Only in May.\n",
+            "Sum.\n\n:param a: First.\n:returns: The sum.\n\nNever twice.\n\nNote:\n    Only in May.\n",
+            "Sum.\n\n    Args:\n        a: First.\n\n    Never twice.\n\n    Note:\n        Only in May.\n    ",
+        ):
+
+            def f(a: int): ...
+
+            f.__doc__ = docstring
+            made = Function.of(f)
+            assert made.description == "Sum.\n\nNever twice.\n\nNote:\n    Only in May.", docstring
+            assert made.parameters["properties"]["a"]["description"] == "First.", docstring
+
     def test_a_docstring_may_describe_the_parameters_alone(self):
         for docstring in (
             "Args:\n        a: First.\n        b: Second:\n            of two.\n    ",
