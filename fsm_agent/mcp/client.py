@@ -146,7 +146,8 @@ class MCPServer:
 
     Args:
         transport: How to reach the server.  Use `stdio` or `http` instead.
-        name: The server's name in messages.  The default is the name of the command or host.
+        name: The server's name in messages.  The default is the host, the command or, if that only starts another
+            program, as ``python`` and ``npx`` do, that program.
         prefix: The prefix for all function names: ``files`` turns the tool ``read`` into ``files_read``.
         timeout_s: The timeout for one tool call, in seconds.  After a timeout, the model gets an error.
         start_timeout_s: The timeout, in seconds, for the server to start and answer, and for listing its tools.
@@ -156,7 +157,7 @@ class MCPServer:
     Examples:
         >>> server = MCPServer.stdio("uvx", "mcp-server-time", prefix="time")     # it is started when it is first used
         >>> server.name
-        'uvx'
+        'mcp-server-time'
     """
 
     def __init__(

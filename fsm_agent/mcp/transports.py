@@ -84,6 +84,9 @@ async def check_body(response: httpx2.Response) -> None:
 
 
 STDERR_CHARS = 2000
+_STARTS_OTHERS = re.compile(r"(python|pypy)[\d.]*|node|npx|bunx?|deno|uvx?|pipx|ruby|java|dotnet")
+_SUBCOMMANDS = ("run", "tool", "exec", "x")
+_PROGRAM = re.compile(r"[\w.@/\\:+~-]{1,100}")
 _PASSWORD = re.compile(r"://[^/\s:@]{0,200}:([^/\s@]{1,200})@")
 _DRAIN_TIMEOUT_S = 0.5
 
@@ -122,7 +125,13 @@ class Stdio:
 
     @property
     def name(self) -> str:
-        return Path(self.command).stem
+        """The name of the command or, if that only starts another program, of this program."""
+        command = Path(self.command).stem
+        if _STARTS_OTHERS.fullmatch(Path(self.command).name.removesuffix(".exe")):
+            words = [word for word in self.args if not word.startswith("-") and word not in _SUBCOMMANDS]
+            if words and _PROGRAM.fullmatch(words[0]) and self.secrets.mask(words[0]) == words[0]:
+                return words[0]
+        return command
 
     @property
     def secrets(self) -> Secrets:

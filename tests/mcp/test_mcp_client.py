@@ -462,6 +462,23 @@ assert server.call("pid") == mine
         assert [is_gone(pid) for pid in pids] == [True, True]
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (("/usr/bin/files-server", "/data"), "files-server"),
+        ((sys.executable, "-u", "shop/server.py", "/data"), "shop/server.py"),
+        (("python3.12", "-m", "shop.server"), "shop.server"),
+        (("npx", "-y", "@scope/server@1.2", "/data"), "@scope/server@1.2"),
+        (("uv", "run", "--quiet", "server.py"), "server.py"),
+        (("uvx",), "uvx"),
+        (("python", "-c", "import shop; shop.serve()"), "python"),
+        (("npx", "--token", SECRET, "server"), "npx"),
+    ],
+)
+def test_a_server_is_named_after_its_program_and_not_after_what_starts_it(command, name):
+    assert MCPServer.stdio(*command).name == name
+
+
 class TestTrouble:
     @pytest.mark.system
     def test_a_command_that_is_not_there(self):
@@ -481,6 +498,7 @@ class TestTrouble:
             MCPServer.stdio("server", "--token", SECRET),
             MCPServer.stdio("server", f"postgres://me:{SECRET}@host/base"),
             MCPServer.stdio("server", env={"ANY": SECRET}),
+            MCPServer.stdio("npx", "--token", SECRET),
             MCPServer.http("https://h.invalid", headers={"Any": f"Bearer {SECRET}"}),
             MCPServer.http(f"https://h.invalid/{SECRET}"),
             MCPServer.http(f"https://h.invalid/mcp?any={SECRET}"),
