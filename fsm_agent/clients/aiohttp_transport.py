@@ -55,7 +55,7 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
             response.status,
             headers=response.raw_headers,
             stream=_Body(response),
-            extensions={HAS_ARRIVED: response.content.at_eof},
+            extensions={HAS_ARRIVED: response.content.is_eof},
         )
 
     async def aclose(self) -> None:

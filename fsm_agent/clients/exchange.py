@@ -119,7 +119,7 @@ MAX_SHOWN_CHARS = 200  # how much text from servers and libraries an error shows
 _LIBRARIES = ("httpx", "httpcore", "h11", "h2")
 E = TypeVar("E", bound=ProviderError)
 
-# The extension of an httpx response with a function that returns True once its whole body has been read.
+# The extension of an httpx response with a function that returns True once its whole body has arrived.
 HAS_ARRIVED = "fsm_agent_has_arrived"
 
 # Accepted content types besides JSON, for streams and for servers that declare no type.

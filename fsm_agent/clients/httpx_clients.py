@@ -254,7 +254,7 @@ class _Body(httpx.AsyncByteStream):
         exchange, piece = self._exchange, anext(self._pieces, None)
         assert self._client is not None
         data: bytes | None
-        if self._has_arrived():  # only the end is left, which takes no time
+        if self._has_arrived():  # reading the rest takes no time
             data = await piece
         else:
             with masked_logs(exchange.find_secrets):
