@@ -209,7 +209,6 @@ class FlowDefinition(Generic[D]):
             self.data_check.check(data)
         except DataError as error:
             raise FlowError(f"flow {self.name!r}: {error}") from None
-        require("by", by, isinstance(by, str), "the name of the person who asks, such as 'ada'", FlowError)
         stage: Any = self.state_enum
         return FlowRecord(
             flow=self.name,

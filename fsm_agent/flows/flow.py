@@ -33,7 +33,7 @@ from fsm_agent.agents.runnable import (
 from fsm_agent.call.journal import Header
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.call.snapshots import lost_approval
-from fsm_agent.errors import FlowError, SnapshotError, UsageError, hint
+from fsm_agent.errors import SnapshotError, UsageError, hint
 from fsm_agent.flows import (
     activities,  # noqa: F401  # registers the activities of flows
     members,  # noqa: F401  # registers the members of states
@@ -59,7 +59,6 @@ from fsm_agent.runtime.environment import Client, Environment
 from fsm_agent.runtime.run_function import InnerCalls, current_depth
 from fsm_agent.store.checks import ended_run
 from fsm_agent.store.claiming import Claimed, ProcessFactory
-from fsm_agent.validation import require
 
 P = ParamSpec("P", default=...)  # any arguments if they are the fields of the data
 R = TypeVar("R")
@@ -362,9 +361,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
 
     def _run_context(self, deps: Any = None, clients: Clients | None = None) -> RunContext:
         """Return the context of a run: everything that it needs besides its record."""
-        right = "a mapping of states to clients, such as {triage: Script('…')}"
         models = {} if clients is None else clients
-        require("clients", clients, isinstance(models, Mapping), right)
         if models:
             check_clients(self._flow, models)
         check_agents(self._flow, self._flow.agents)
@@ -445,7 +442,6 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
         Raises:
             FlowError: If a role has no agent, an agent has the wrong output type, or a role does not exist.
         """
-        require("agents", agents, isinstance(agents, Mapping), "a mapping of roles to agents", FlowError)
         check_names(self, by_role)
         bound = {**self.agents, **agents, **by_role}
         check_agents(self, bound)

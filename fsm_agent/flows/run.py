@@ -51,7 +51,7 @@ from fsm_agent.flows.values import Failure
 from fsm_agent.messages.events import Event, Stepped
 from fsm_agent.messages.json_data import EXACT, JsonResult, masked_data
 from fsm_agent.messages.reply import Usage
-from fsm_agent.validation import require, safe_repr
+from fsm_agent.validation import safe_repr
 
 if TYPE_CHECKING:  # what imports this module
     from fsm_agent.flows.flow import Flow
@@ -698,7 +698,6 @@ def restore(
 def edit_of(run: FlowRun[Any], data: Any, by: str) -> Edited:
     """Return the outcome that replaces the data of a run."""
     flow = run.flow
-    require("by", by, isinstance(by, str), "the name of the person who changes the data, such as 'ada'", FlowError)
     flow.record_of(data)  # refuses what is of another type
     if not isinstance(flow.states.get(run.state), LiveState):
         what, right = "one that has ended", "fork a step before its end"

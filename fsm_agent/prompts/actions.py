@@ -196,7 +196,6 @@ class ActionSet(Parser[list[A]]):
         for action in actions:
             is_right = isinstance(action, type) and issubclass(action, Action) and action is not Action
             require("an action of an ActionSet", action, is_right, "a subclass of Action")
-        require("strict of an ActionSet", strict, isinstance(strict, bool), "True or False")
         self.actions, self.strict = {action.action_tag: action for action in actions}, strict
         if len(self.actions) < len(actions):
             raise UsageError(f"expected actions with different tags, got the same tag twice in {actions!r:.300}")

@@ -126,7 +126,7 @@ def explore(
     Raises:
         AssertionError: If ``holds`` returns False, if a guard, an action or a task raises an exception or is not pure,
             or if the data do not survive conversion to JSON and back.  The message shows the path that led there.
-        UsageError: If a state that returns a value has no answers, or an argument has the wrong type.
+        UsageError: If a state that returns a value has no answers, or ``holds`` is not a plain function.
 
     Examples:
         >>> from fsm_agent.flows import Flow, end, wait
@@ -140,7 +140,6 @@ def explore(
         >>> found.is_whole, found.configurations
         (True, 12)
     """
-    require("the flow", flow, isinstance(flow, Flow), "a Flow")
     is_plain = holds is None or (callable(holds) and not iscoroutinefunction(holds))
     require("holds", holds, is_plain, "a plain function of state and data that returns True or False")
     known = set(_states_in(flow, {}))

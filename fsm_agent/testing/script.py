@@ -539,7 +539,6 @@ def example_result(output: New, *types: Any, dialog: Dialog | None = None) -> Ca
         >>> example_result(7).output
         7
     """
-    require("the dialog of example_result", dialog, dialog is None or isinstance(dialog, Dialog), "a Dialog, or None")
     kinds = types or (type(output),)
     text = output if kinds == (str,) and isinstance(output, str) else _text(output, kinds)
     seeded = Dialog().put(_TASK) if dialog is None else dialog

@@ -73,8 +73,6 @@ ARGUMENTS: list[tuple[Callable[[], Any], str]] = [
     (lambda: made(agents=[5]), "agents"),
     (lambda: made(agents={"clerk": "Ann"}), "agents"),
     (lambda: made(environment={"clok": 5}), "'clok'"),
-    (lambda: letters.prepare(Letter("x"), clients=[]), "clients"),  # type: ignore[arg-type]
-    (lambda: letters.prepare(Letter("x"), by=0), "by"),  # type: ignore[arg-type]
     (lambda: letters.prepare(Letter("x"), clients={review: Script()}), "review"),
     (lambda: letters.prepare(Letter("x"), extra={"ticket": object()}), "extra"),
     (lambda: letters.prepare(Letter("x"), extra=[]), "extra"),
@@ -211,7 +209,6 @@ DECLARED: list[tuple[Callable[[], Any], str]] = [
     (lambda: end(5), "end.*5"),  # type: ignore[arg-type]
     (lambda: execute(generating), "generating"),
     (lambda: execute(laters), "laters"),
-    (lambda: letters.bound(5), "agents"),
     (lambda: counted(when=is_meant, do=lambda d: d), "is_meant.*<lambda>"),
     (lambda: answered(ask(bot)(nothing)), "nothing"),
     (lambda: answered(wait(int)(forgets)), "forgets"),
@@ -283,7 +280,6 @@ ABOUT: list[tuple[Callable[[Any], object], str]] = [
     (lambda run: run.give(None, 5), "state of give.*None"),
     (lambda run: run.advance(run.flow.states["person"], Returned(text="5")), "key of advance.*person"),
     (lambda run: run.explain(5), "event of explain.*5"),
-    (lambda run: run.forked(run.data, by=5), "by.*5"),
 ]
 
 

@@ -260,7 +260,6 @@ def test_mistakes_are_told():
         (ActionSet, UsageError, "the actions of an ActionSet"),
         (lambda: ActionSet(Action), UsageError, "an action of an ActionSet"),
         (lambda: ActionSet(GetWeather, GetWeather), UsageError, "same tag"),
-        (lambda: ActionSet(GetWeather, strict=1), UsageError, "strict of an ActionSet"),
         (lambda: ActionSet(GetWeather, prompt="x"), PromptError, "actions_doc"),
         (lambda: ActionSet(GetWeather).prompt, UsageError, "prompt"),
         (lambda: ACTIONS.build_prompt(), PromptError, "user_request"),

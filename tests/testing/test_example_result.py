@@ -71,8 +71,3 @@ def test_what_no_model_could_have_given_is_refused(arguments: tuple[Any, ...]) -
     with pytest.raises(UsageError, match="example_result") as error:
         example_result(*arguments)
     assert "\n" not in str(error.value)
-
-
-def test_a_dialog_that_is_none_is_refused() -> None:
-    with pytest.raises(UsageError, match="example_result"):
-        example_result("x", dialog="Hi")  # type: ignore[arg-type]
