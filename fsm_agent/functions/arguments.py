@@ -150,11 +150,15 @@ def _place(document: Any, path: Sequence[str | int], given: Any) -> tuple[Any, t
 
 
 def _is_property(root: Mapping[str, Any], path: Sequence[str | int]) -> bool:
-    """Return whether a JSON Schema has a property for the value at a path."""
+    """Return whether the value at a path is a property, which a model of pydantic may take under other names, too."""
     schemas = expanded([root], root)
     for step in path[:-1]:
         schemas = expanded([inner for schema in schemas for inner in schemas_of(schema, step)], root)
-    return any(path[-1] in _named(schema, "properties") for schema in schemas)
+    names = {name for schema in schemas for name in _named(schema, "properties")}
+    takes_others = any(
+        _named(schema, key) for schema in schemas for key in ("additionalProperties", "patternProperties")
+    )
+    return path[-1] in names or bool(names and not takes_others and isinstance(path[-1], str))
 
 
 def expanded(schemas: Iterable[Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:

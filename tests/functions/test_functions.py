@@ -19,7 +19,7 @@ import pytest
 from argument_types import Box, Color, Pair, Point
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 from support.examples import examples
 from support.time_growth import growth
 
@@ -480,6 +480,7 @@ class TestArguments:
             (dict[str, Sought], {"k": None}, "k"),
             (dict[str, list[int]] | None, {"a": None}, "a"),
             (dict[str, int] | list[int], {"a": None}, "dict[str,int].a"),
+            (dict[str, int] | Point, {"a": None}, "dict[str,int].a"),
             (list[dict[str, int]], [{"a": None}], "0.a"),
         ],
     )
@@ -490,6 +491,18 @@ class TestArguments:
         for made in (Function.of(save), Function(name="save", parameters=Function.of(save).parameters)):
             refusal = made.refusal(json.dumps({"it": given})) or ""
             assert path.rpartition(".")[2] in refusal.partition(":")[0].split("."), refusal
+
+    def test_null_is_left_out_under_every_name_of_a_field(self):
+        class Item(BaseModel):
+            model_config = ConfigDict(populate_by_name=True)
+            unit_price: int = Field(default=1, alias="unitPrice")
+            size: int = Field(default=2, validation_alias=AliasChoices("large", "big"))
+
+        def order(it): ...
+
+        order.__annotations__["it"] = Item
+        for name in ("unitPrice", "unit_price", "large", "big", "size"):
+            assert Function.of(order).bind(f'{{"it": {{"{name}": null}}}}')["it"] == Item(), name
 
     def test_null_is_left_out_for_a_parameter_beside_any_others(self):
         def label(name: str = "it", **labels: str) -> str:
