@@ -263,7 +263,8 @@ class Chain:
     def __init__(self, header: str, signing_key: bytes | None = None, n: int = 0, digest: str | None = None) -> None:
         self._signing_key = signing_key
         self.n = n
-        self.digest = digest_of(header.encode(), signing_key) if digest is None else digest
+        self.start = digest_of(header.encode(), signing_key)  # the digest of the header
+        self.digest = self.start if digest is None else digest
 
     def written(self, entries: Iterable[Entry], fence: int) -> list[str]:
         """Return the next entries as lines with digests."""

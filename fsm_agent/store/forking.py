@@ -22,7 +22,7 @@ from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.store.claiming import Claims, ProcessFactory, replay_run
 from fsm_agent.store.errors import RunExists
 from fsm_agent.store.journals import Journals
-from fsm_agent.store.recorder import packed_snapshot, suspension_of
+from fsm_agent.store.recorder import Saved, packed_snapshot, suspension_of
 from fsm_agent.store.store import FIRST_FENCE, Lease, Loaded, Suspension
 from fsm_agent.store.turns import messages_before
 
@@ -107,32 +107,33 @@ def _store_fork(
     common: Sequence[Line],
     factory: ProcessFactory,
 ) -> bool:
-    line, key = to_json(header), claims.journals.key
+    line = to_json(header)
     process = factory.process_of(header, with_id(document, name) if document else None)
     process.journal = Journal(process.record, name, line)
     if edit := bytes(header.edit):
         now_s = claims.clock_of(factory).now()
         process.advance("", process.decode("", edit).changed(at_s=now_s))
-    lease, digest = _create(claims, name, agent, line, common, process.journal.entries)
+    lease, chain = _create(claims, name, agent, line, common, process.journal.entries)
     if lease is None:
         return False
     process.journal = None
-    snapshot = packed_snapshot(line, digest, factory.save(process), key) if lease.n else None
+    saved = Saved(chain.start, chain.digest, factory.save(process))
+    snapshot = packed_snapshot(saved, claims.journals.key) if lease.n else None
     claims.store.append(lease, lease.n, (), suspension_of(process, is_stopped=False), snapshot=snapshot)
     return True
 
 
 def _create(
     claims: Claims, name: str, agent: str, header: str, common: Sequence[Line], added: Sequence[Entry] = ()
-) -> tuple[Lease | None, str]:
+) -> tuple[Lease | None, Chain]:
     """Create and claim a fork with its entries in one commit.
 
     Returns:
-        The lease, or None if the fork already exists, and the digest of the last entry.
+        The lease, or None if the fork already exists, and the digests of its entries.
     """
     chain = Chain(header, claims.journals.key)
     lines = chain.written([*[_renamed(entry, name) for entry in common], *added], FIRST_FENCE)
-    return claims.create_claimed(name, header, agent, lines=lines), chain.digest
+    return claims.create_claimed(name, header, agent, lines=lines), chain
 
 
 def _renamed(line: Line, name: str) -> Entry:

@@ -390,9 +390,8 @@ class StoreRecorder:
         return suspension
 
     def _pack_snapshot(self, before: Before | None) -> bytes:
-        saved = self._save(self._process)
-        chain, fingerprint = self._chain, self._fingerprint
-        return packed_snapshot(self._journal.header, chain.digest, saved, self.signing_key, fingerprint, before)
+        saved = Saved(self._chain.start, self._chain.digest, self._save(self._process), before, self._fingerprint)
+        return packed_snapshot(saved, self.signing_key)
 
     def _before(self) -> Before | None:
         journal = self._journal
@@ -546,16 +545,9 @@ def _read(signal: Signal) -> tuple[Posted, bool]:
     return posted, _kind(posted.outcome).kind in _ENDING and is_own
 
 
-def packed_snapshot(
-    header: str,
-    digest: str,
-    document: str,
-    signing_key: bytes | None,
-    fingerprint: str = "",
-    before: Before | None = None,
-) -> bytes:
-    """Return a compressed snapshot of a process after the entry with this digest, for `Store.append`."""
-    text = quick_json(Saved(Chain(header, signing_key).digest, digest, document, before, fingerprint))
+def packed_snapshot(saved: Saved, signing_key: bytes | None) -> bytes:
+    """Return a compressed snapshot, for `Store.append`."""
+    text = quick_json(saved)
     data = (signed(text, signing_key) if signing_key else text).encode()
     # By default, zlib allocates 256 KB, which takes longer than compressing a short text.
     window, memory = (12, 5) if len(data) <= 1 << 12 else (zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL)
