@@ -22,7 +22,7 @@ from fsm_agent.call.interpret import (
     read_summary,
     was_in_branch,
 )
-from fsm_agent.call.journal import Entry, Journal, inside_json, steps_json, why_json
+from fsm_agent.call.journal import Entry, Journal, steps_json
 from fsm_agent.call.limits import Limits
 from fsm_agent.call.machine import Explanation
 from fsm_agent.call.outcomes import FinalReply, ModelFailed, Outcome, Replied, Stopped, TooLong
@@ -249,8 +249,7 @@ class AgentCall(Process, Generic[Out]):
         if record.state is r.state and type(outcome) in OF_FUNCTIONS:
             left = effects_left(self, r, effects, key)
         if self.journal is not None:
-            more = inside_json((step,), ()) + why_json(step)
-            self.journal.add(Entry(key, document, steps_json((step,)), record, "", more), r)
+            self.journal.add(Entry(key, document, steps_json((step,)), record), r)
         if type(outcome) in OF_ANSWERS and type(about) is not AskSummary:
             self._keep_parsed(event)
         elif type(outcome) is ModelFailed:

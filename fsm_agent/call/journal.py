@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from fsm_agent._internal.structs import Tagged, Value, decoder_of, from_json, to_json
+from fsm_agent._internal.structs import Tagged, Value, decoder_of, from_json
 from fsm_agent.errors import JournalError, SnapshotError, UsageError
 from fsm_agent.messages.events import Event, Inside, Stepped
 from fsm_agent.validation import safe_repr
@@ -123,21 +123,29 @@ class _Signed(Line, frozen=True, kw_only=True):
     digest: str
 
 
+class _Steps(Value, frozen=True):
+    """The fields of a `Line` about its steps."""
+
+    steps: tuple[tuple[str, str], ...]
+    to: tuple[str, ...] = ()
+    begun: tuple[Beginning, ...] = ()
+    why: str = ""
+
+
 class Entry(Value, frozen=True):
     """The in-memory form of a line: one advance of a process.
 
     Examples:
-        >>> entry = Entry("begin", '{"kind": "begun"}', "[]", None)
+        >>> entry = Entry("begin", '{"kind": "begun"}', steps_json(()), None)
         >>> Chain("{}").written([entry], fence=1)[0][:20]
         '{"n":1,"key":"begin"'
     """
 
     key: str
     outcome: str  # JSON
-    steps: str  # JSON, as `steps_json` writes it
+    steps: str  # the fields about its steps, as `steps_json` writes them
     record: Any  # the record after the entry
     by: str = ""  # who posted the outcome
-    more: str = ""  # fields for readers without the code, from `inside_json` and `why_json`
 
 
 class Journal:
@@ -273,8 +281,7 @@ class Chain:
             self.n += 1
             name = _encoder.encode(entry.key).decode()
             posted = f',"by":{_encoder.encode(entry.by).decode()}' if entry.by else ""
-            text = f'{{"n":{self.n},"key":{name},"outcome":{entry.outcome},"steps":{entry.steps}{entry.more}{posted}'
-            text = f'{text},"fence":{fence}'
+            text = f'{{"n":{self.n},"key":{name},"outcome":{entry.outcome},{entry.steps}{posted},"fence":{fence}'
             self.digest = digest_of(f"{self.digest}{text}".encode(), self._signing_key)
             lines.append(f'{text},"digest":"{self.digest}"}}')
         return lines
@@ -330,32 +337,28 @@ def step_of(event: Event) -> tuple[str, str]:
     return event.path, event.event.trigger
 
 
-def steps_json(events: Sequence[Event]) -> str:
-    """Return the path and trigger of each step as JSON."""
-    return _encoder.encode(list(map(step_of, events))).decode()
-
-
-def inside_json(events: Sequence[Event], begun: Sequence[Beginning]) -> str:
-    """Return the fields of a line for the states after some steps and for the inner processes that began."""
+def steps_json(events: Sequence[Event], begun: Sequence[Beginning] = ()) -> str:
+    """Return the fields of a line about some steps and the inner processes that began, as JSON without braces."""
     to = [event.to if type(event) is Stepped else event.event.to for event in events]  # type: ignore[union-attr]
-    beginnings = f',"begun":{_encoder.encode(begun).decode()}' if begun else ""
-    return f',"to":{_encoder.encode(to).decode()}{beginnings}' if to else beginnings
+    why = _why(events[0]) if events else ""
+    return _fields(_Steps(tuple(map(step_of, events)), tuple(to), tuple(begun), why))
 
 
-def why_json(step: Event) -> str:
-    """Return the field of a line that says why a step refused a reply or made the call fail."""
+def _why(step: Event) -> str:
+    """Return why a step refused a reply or made the call fail, or an empty string."""
     own: Any = step if type(step) is Stepped else step.event  # type: ignore[union-attr]
-    if not (why := own.told or (own.detail if own.to == _FAILED else "")):
-        return ""
-    return f',"why":{_encoder.encode(why if len(why) <= WHY_CHARS else f"{why[: WHY_CHARS - 1]}…").decode()}'
+    why: str = own.told or (own.detail if own.to == _FAILED else "")
+    return why if len(why) <= WHY_CHARS else f"{why[: WHY_CHARS - 1]}…"
+
+
+def _fields(steps: _Steps) -> str:
+    return _encoder.encode(steps).decode()[1:-1]
 
 
 def entry_of(line: Line) -> Entry:
     """Return the entry that a line holds, without its record."""
-    more = f',"to":{to_json(line.to)}' if line.to else ""
-    more += f',"begun":{to_json(line.begun)}' if line.begun else ""
-    more += f',"why":{to_json(line.why)}' if line.why else ""
-    return Entry(line.key, bytes(line.outcome).decode(), to_json(line.steps), None, line.by, more)
+    steps = _fields(_Steps(line.steps, line.to, line.begun, line.why))
+    return Entry(line.key, bytes(line.outcome).decode(), steps, None, line.by)
 
 
 _decoder = decoder_of(_Signed)

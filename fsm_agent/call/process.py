@@ -29,7 +29,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from fsm_agent._internal.scope import ScopedValue
 from fsm_agent._internal.structs import Value
-from fsm_agent.call.journal import TASK_CHARS, Beginning, Entry, Journal, inside_json, steps_json, why_json
+from fsm_agent.call.journal import TASK_CHARS, Beginning, Entry, Journal, steps_json
 from fsm_agent.call.machine import Explanation, Row, RowMachine, explain, explain_step, take_row
 from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
 from fsm_agent.messages.events import Event, Inside, Question, Stepped
@@ -463,8 +463,7 @@ class Process(ABC):
         record = self._settle_children(*self._advance_record(key, outcome, steps), steps)
         known = self._advanced(key, record)
         if self.journal is not None:
-            more = inside_json(steps, self._beginnings(steps)) + (why_json(steps[0]) if steps else "")
-            self.journal.add(Entry(key, document, steps_json(steps), record, "", more), self.record)
+            self.journal.add(Entry(key, document, steps_json(steps, self._beginnings(steps)), record), self.record)
         self.change = self._effects = self._cached_for = None  # if this is interrupted, effects are read again
         self.record = record
         self.steps = tuple(steps)

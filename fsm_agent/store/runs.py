@@ -22,7 +22,7 @@ import msgspec
 
 from fsm_agent._internal.structs import Vector, from_json, is_amount, is_finite, to_json
 from fsm_agent.call.header import seed_of
-from fsm_agent.call.journal import Entry, Header, Line, Retried, header_of, line_of, retried_in
+from fsm_agent.call.journal import Entry, Header, Line, Retried, header_of, line_of, retried_in, steps_json
 from fsm_agent.call.outcomes import Cancelled, Injected, Outcome, RunAgain, Stopped
 from fsm_agent.call.process import INBOX, prefix_of
 from fsm_agent.errors import JournalError, OutcomeError, UsageError
@@ -298,7 +298,7 @@ class Runs:
             self.claims.give_back(lease, loaded)
             raise
         retried = Retried(step=step, at_s=time.time() if at_s is None else at_s, is_charged=True)
-        entry = Entry("", to_json(retried), "[]", None, by)
+        entry = Entry("", to_json(retried), steps_json(()), None, by)
         late = [signal.id for signal in loaded.signals if is_end_request(signal)]  # meant for the failed run
         self.store.append(
             lease, lease.n, chain.written([entry], lease.fence), Suspension(state=state, due_s=0.0), took=late
