@@ -98,6 +98,7 @@ class Claims:
     ) -> None:
         self.journals = journals
         self.store = journals.store
+        self._keeps_real_time = checks.keeps_real_time(self.store)
         self.redact = redact
         self.lease_s = lease_s
         self.patience_s = patience_s
@@ -118,7 +119,7 @@ class Claims:
         assert journal is not None
         if isinstance(journal, PastJournal):
             raise UsageError(journal.refusal)
-        self.clock_of(factory)
+        clock = self.clock_of(factory)
         if journal.chain is not None:
             return self._reclaim(process, journal.chain, factory)
         journal.is_lasting = not self.store.is_volatile
@@ -129,7 +130,7 @@ class Claims:
             head = _head_before(journal)
             journal.run = next(self.new_names(factory, head))
             create = partial(self.create_claimed, journal.run, journal.header, factory.agent, head)
-            now_s = self.clock_of(factory).now()
+            now_s = clock.now()
             # until the store gives another
             lease = Lease(journal.run, factory.agent, "", FIRST_FENCE, now_s, now_s, 0, 1)
         elif not isinstance(made := self._create(journal, factory, holder=holder_name(), for_s=self.lease_s), Lease):
@@ -405,11 +406,11 @@ class Claims:
         Raises:
             UsageError: If a test requires its own clock for this run.
         """
-        return lasting(factory.clock) if checks.keeps_real_time(self.store) else factory.clock
+        return lasting(factory.clock) if self._keeps_real_time else factory.clock
 
     def _new_id_of(self, factory: ProcessFactory) -> Callable[[], str]:
         """Return the function that names new runs.  If runs outlive the OS process, it ignores a test's numbering."""
-        return lasting(factory.new_id) if checks.keeps_real_time(self.store) else factory.new_id
+        return lasting(factory.new_id) if self._keeps_real_time else factory.new_id
 
     def new_names(self, factory: ProcessFactory, head: Head | None) -> Iterator[str]:
         """Yield a new name for a run, then variants of this name with numbers."""
