@@ -45,9 +45,9 @@ def keeps_real_time(store: Store) -> bool:
 
 def check_text(what: str, text: str) -> None:
     """Check that a text is a string without lone surrogates."""
-    require(what, text, isinstance(text, str), "a string")
-    if text.isascii():
+    if isinstance(text, str) and text.isascii():
         return
+    require(what, text, isinstance(text, str), "a string")
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -363,7 +363,7 @@ class Connections:
 
     def __init__(self, path: Path, file: tuple[int, int], *, read_only: bool, is_synced: bool = True) -> None:
         self._connect = partial(_connect, path, read_only=read_only, is_synced=is_synced)
-        self._path, self._file = path, file
+        self._path, self._file = str(path), file
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._idle: list[sqlite3.Connection] = []
@@ -400,7 +400,7 @@ class Connections:
         if there != self._file and not self.is_closed:
             got = "none" if there is None else "another one"
             raise StoreError(
-                f"the store {str(self._path)!r}: expected the file that was opened, got {got}; put it back, or open the"
+                f"the store {self._path!r}: expected the file that was opened, got {got}; put it back, or open the"
                 " store anew"
             )
 
@@ -409,7 +409,7 @@ class Connections:
             while self._forks:
                 self._changed.wait()
             if self.is_closed:
-                raise StoreClosed(str(self._path))
+                raise StoreClosed(self._path)
             self._in_use += 1
             if self._idle:
                 return self._idle.pop()
@@ -513,7 +513,7 @@ def _create(path: Path) -> None:
         os.close(descriptor)
 
 
-def _failed(path: Path, error: Exception) -> StoreError:
+def _failed(path: Path | str, error: Exception) -> StoreError:
     return StoreError(f"the store {str(path)!r} failed: {error}")
 
 
