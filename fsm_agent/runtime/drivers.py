@@ -332,7 +332,8 @@ class SyncDriver(Driver):
                 self._around.discard(self._abandon)
             for activity in self.active.values():
                 self.leave(activity)
-            portal.wait_for_end(self.left_behind, self._bell, GRACE_S)
+            if self.left_behind:
+                portal.wait_for_end(self.left_behind, self._bell, GRACE_S)
             self.keep_and_give_back(raised)
         finally:
             self.left_behind.clear()

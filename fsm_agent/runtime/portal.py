@@ -317,7 +317,10 @@ def start_loop(name: str) -> tuple[threading.Thread, asyncio.AbstractEventLoop]:
 def _depth() -> int:
     """If this is a loop's thread, return that loop's number, counted from 1; otherwise return 0."""
     here = threading.get_ident()
-    return next((depth for depth, (thread, _) in enumerate(_homes, 1) if thread.ident == here), 0)
+    for depth, (thread, _) in enumerate(_homes, 1):
+        if thread.ident == here:
+            return depth
+    return 0
 
 
 def _daemon_threads() -> futures.ThreadPoolExecutor:
