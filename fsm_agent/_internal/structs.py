@@ -309,9 +309,6 @@ def _words(error: Exception) -> str:
     return f"{path or 'the document'}: {begins}"
 
 
-_encoder = msgspec.json.Encoder(enc_hook=lambda value: _to_builtin(value))
-
-
 @cache
 def decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
     """Return the JSON decoder for a type.  All of the package's decoders must be made here."""
@@ -351,7 +348,7 @@ class Read(ABC):
 
 def _to_builtin(value: Any) -> Any:
     if isinstance(value, Vector):
-        return list(value)
+        return value._items[: value._length]
     if isinstance(value, GrowingMap):
         return dict(value)
     if isinstance(value, msgspec.Raw):  # the encoder accepts it, but `msgspec.to_builtins` does not
@@ -359,6 +356,9 @@ def _to_builtin(value: Any) -> Any:
     if isinstance(value, Written):
         return from_json(value.document, Any)
     raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_to_builtin)
 
 
 def _restored(kind: Any, data: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, Unpack, get_args
+from typing import Any, Literal, TypeAlias, Unpack
 
 from fsm_agent._internal.structs import New, Value, Vector, from_json, quick_json, to_json
 from fsm_agent.call.call import AgentCall, CallParts
@@ -422,7 +422,7 @@ def restored(
 
 def check_on_change(on_change: object) -> None:
     """Refuse an invalid value for ``on_change``."""
-    require("on_change", on_change, on_change in get_args(OnChange), "'report' or 'error'")
+    require("on_change", on_change, on_change in ("report", "error"), "'report' or 'error'")
 
 
 def check_change(call: AgentCall[Any], on_change: OnChange) -> None:
