@@ -45,20 +45,16 @@ _ANSWER = "The answer as JSON; '[\"Type\", {…}]' also names its type."
 
 
 @app.command(cls=Command)
-def check(
-    module: Annotated[str, typer.Argument(help="A module with flows, or module:name.")], as_json: options.Json = False
-) -> None:
+def check(module: Annotated[str, typer.Argument(help="A module with flows, or module:name.")]) -> None:
     """Check the flows in a module, and show their errors, or their states and what each one waits for."""
     with Screen() as screen:
-        rows = [_row(flow) for flow in option("module", load_flows, module).values()]
-        if as_json:
-            screen.line(json_text(rows))
-            return
-        for row in rows:
-            screen.line(f"{row['name']}({row['data']}) is valid (states: {len(row['states'])}, rows: {row['rows']})")
-            for name, waits in row["states"].items():
-                screen.prose(f"{name}: {waits}", indent=2)
-            screen.prose(f"ends: {', '.join(row['ends'])}", indent=2)
+        for flow in option("module", load_flows, module).values():
+            counts = f"states: {len(flow.live)}, rows: {len(flow.rows)}"
+            screen.line(f"{flow.name}({_data_name(flow)}) is valid ({counts})")
+            for work in flow.live:
+                screen.prose(f"{work.name}: {_waits(work)}", indent=2)
+            ends = [state.name for state in flow.states.values() if isinstance(state, End)]
+            screen.prose(f"ends: {', '.join(ends)}", indent=2)
 
 
 @app.command(cls=Command)
@@ -184,15 +180,8 @@ def _one(named: str) -> tuple[Flow[Any], str]:
     return flow, place
 
 
-def _row(flow: Flow[Any]) -> dict[str, Any]:
-    return {
-        "name": flow.name,
-        "data": getattr(flow.data, "__name__", str(flow.data)),
-        "start": flow.start.name,
-        "states": {work.name: _waits(work) for work in flow.live},
-        "ends": [state.name for state in flow.states.values() if isinstance(state, End)],
-        "rows": len(flow.rows),
-    }
+def _data_name(flow: Flow[Any]) -> str:
+    return getattr(flow.data, "__name__", str(flow.data))
 
 
 def _waits(work: LiveState[Any, Any]) -> str:
@@ -240,7 +229,7 @@ def data_of(flow: Flow[Any], text: str, argument: str) -> Any:
         return flow.adapter.validate_json(text)
     except ValidationError as error:
         found = "; ".join([one_line(line) for line in described_errors(error).splitlines()])
-        message = f"expected JSON of {_row(flow)['data']}: {found}"
+        message = f"expected JSON of {_data_name(flow)}: {found}"
     with suppress(PromptError):  # the type has no schema
         form = prompt_schema(flow.data).removeprefix(f"### Schema for `{name_of(flow.data)}`")
         message += f"; write JSON of this form: {' '.join(form.split())}"

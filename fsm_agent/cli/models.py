@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import RenderableType
 
 from fsm_agent._internal.redaction import shown_url
 from fsm_agent.cli.errors import option
-from fsm_agent.cli.options import Json
 from fsm_agent.cli.run_tables import TextTable
-from fsm_agent.cli.terminal import Screen, json_text
+from fsm_agent.cli.terminal import Screen
 from fsm_agent.clients.local import hub
 from fsm_agent.clients.local.model import SMOLLM2, find_model
 from fsm_agent.providers.catalog import PROVIDERS, Provider, split_model
@@ -20,18 +18,15 @@ from fsm_agent.providers.catalog import PROVIDERS, Provider, split_model
 _NAME = "hf:owner/repo or hf:owner/repo:Q4_K_M: print its file, or the command that downloads it."
 
 
-def models(name: Annotated[str | None, typer.Argument(help=_NAME)] = None, as_json: Json = False) -> None:
+def models(name: Annotated[str | None, typer.Argument(help=_NAME)] = None) -> None:
     """List the models on this machine, and recommended models with the commands that download them."""
     with Screen() as screen:
         if name is not None:
             screen.line(str(hub.find_cached(option("name", _hub_model, name))))
             return
         here = _models_here()
-        if as_json:
-            screen.line(json_text({"here": here, "recommended": [one._asdict() for one in hub.RECOMMENDED]}))
-            return
-        for row in here:
-            screen.line(f"{row['name']}  {int(str(row['size_bytes'])) / 1e6:.0f} MB")
+        for model, size_bytes in here:
+            screen.line(f"{model}  {size_bytes / 1e6:.0f} MB")
         if not here:
             screen.tell("no model is here yet; the embedded one is fetched on first use")
         screen.line("recommended:", "bold")
@@ -45,59 +40,44 @@ def _hub_model(name: str) -> hub.HubModel:
     return hub.hub_model(split_model(name)[1] if name.startswith("local:") else name)
 
 
-def _models_here() -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = []
+def _models_here() -> list[tuple[str, int]]:
+    """Return each model's name, with the size of its file in bytes."""
+    rows: list[tuple[str, int]] = []
     cached = [*hub.cached_models()] if hub.is_installed() else []
     usual = find_model()
     if usual is not None and usual not in [one.path for one in cached]:
         name = f"local: ({SMOLLM2.name})" if SMOLLM2.is_at(usual) else "local:"
-        rows.append({"name": name, "path": str(usual), "size_bytes": usual.stat().st_size})
-    rows += [{"name": f"local:{one.model}", "path": str(one.path), "size_bytes": one.size_bytes} for one in cached]
-    return rows
+        rows.append((name, usual.stat().st_size))
+    return [*rows, *[(f"local:{one.model}", one.size_bytes) for one in cached]]
 
 
-def providers(as_json: Json = False) -> None:
+def providers() -> None:
     """List the providers of models with their wires and addresses, and say whether their keys are set."""
     with Screen() as screen:
         rows = [_row(PROVIDERS[name]) for name in sorted(PROVIDERS)]
-        screen.line(json_text(rows)) if as_json else screen.show(_table(rows))
+        screen.show(TextTable(("provider", "key", "wires", "address"), rows))
 
 
-def _row(entry: Provider) -> dict[str, Any]:
-    """Return a provider as plain values.  Environment variables are shown only as set or not set."""
+def _row(entry: Provider) -> tuple[str, ...]:
     other = None if entry.is_wire_fixed else entry.other_wire
-    return {
-        "name": entry.name,
-        "wires": [entry.codec.name, *([other.codec.name] if other else [])],
-        "keys": [_variable(name) for name in entry.key_variables],
-        "key_is_needed": bool(entry.key_variables) and not entry.key_is_optional,
-        "base_url": entry.base_url and shown_url(entry.base_url),
-        "base_url_variable": entry.base_url_variable and _variable(entry.base_url_variable),
-        "is_embedded": entry.is_embedded,
-    }
+    wires = [entry.codec.name, *([other.codec.name] if other else [])]
+    return entry.name, _key(entry), " or ".join(wires), _address(entry)
 
 
-def _table(rows: list[dict[str, Any]]) -> RenderableType:
-    cells = [(row["name"], _key(row), " or ".join(row["wires"]), _address(row)) for row in rows]
-    return TextTable(("provider", "key", "wires", "address"), cells)
+def _variable(name: str) -> str:
+    """Show an environment variable as set or not set, without its value."""
+    return f"{name} ({'set' if os.environ.get(name) else 'not set'})"
 
 
-def _variable(name: str) -> dict[str, Any]:
-    return {"variable": name, "is_set": bool(os.environ.get(name))}
+def _key(entry: Provider) -> str:
+    if not entry.key_variables:
+        return "none"
+    return " or ".join(map(_variable, entry.key_variables)) + (", optional" if entry.key_is_optional else "")
 
 
-def _variable_text(variable: dict[str, Any]) -> str:
-    return f"{variable['variable']} ({'set' if variable['is_set'] else 'not set'})"
-
-
-def _key(row: dict[str, Any]) -> str:
-    texts = " or ".join(map(_variable_text, row["keys"]))
-    return texts + ("" if row["key_is_needed"] else ", optional") if texts else "none"
-
-
-def _address(row: dict[str, Any]) -> str:
-    if row["is_embedded"]:
+def _address(entry: Provider) -> str:
+    if entry.is_embedded:
         return "this machine"
-    variable = row["base_url_variable"]
-    texts = [row["base_url"], variable and _variable_text(variable)]
+    variable = entry.base_url_variable
+    texts = [entry.base_url and shown_url(entry.base_url), variable and _variable(variable)]
     return " or ".join(filter(None, texts)) or "that of --base-url"

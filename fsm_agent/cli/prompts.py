@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from fsm_agent.cli.errors import FAILED, option
-from fsm_agent.cli.options import Json, load_object, modules_here
+from fsm_agent.cli.options import load_object, modules_here
 from fsm_agent.cli.output import Command
-from fsm_agent.cli.terminal import Screen, json_text, one_line
+from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.errors import UsageError
 from fsm_agent.prompts.files import HANDLERS
 from fsm_agent.prompts.library import Prompts
@@ -33,28 +33,22 @@ _DEFAULTS = {kind: getattr(Prompt(""), f"on_{kind}") for kind in HANDLERS}
 
 
 @app.command(cls=Command)
-def check(
-    directory: Directory = None, package: Package = None, names: NamesOption = None, as_json: Json = False
-) -> None:
+def check(directory: Directory = None, package: Package = None, names: NamesOption = None) -> None:
     """Check all prompts and the objects that they name, list the valid ones, and exit with 1 on errors."""
     with Screen() as screen, _open_prompts(directory, package, names) as prompts:
         found, problems = prompts.names(), prompts.problems()
         if not (found or problems):
             places = " or ".join([repr(str(path)) for path in prompts.directories])
             raise UsageError(f"expected prompts in {places}, got none; add a file such as 'shop/count.jinja'")
-        if as_json:
-            report = {"prompts": len(found), "problems": [problem._asdict() for problem in problems]}
-            screen.line(json_text(report))
-        else:
-            for name in found:
-                with suppress(UsageError):  # it is among the problems
-                    screen.line(_format_signature(prompts(name)))
-            for problem in problems:
-                screen.line(f"{problem.file}:{problem.line}" if problem.line else problem.file, "red")
-                for line in problem.text.splitlines():
-                    screen.prose(line, indent=2)
-            wrong = f"{len(problems)} problem(s)" if problems else "no problems"
-            screen.line(f"{len(found)} prompt(s) checked: {wrong}")
+        for name in found:
+            with suppress(UsageError):  # it is among the problems
+                screen.line(_format_signature(prompts(name)))
+        for problem in problems:
+            screen.line(f"{problem.file}:{problem.line}" if problem.line else problem.file, "red")
+            for line in problem.text.splitlines():
+                screen.prose(line, indent=2)
+        wrong = f"{len(problems)} problem(s)" if problems else "no problems"
+        screen.line(f"{len(found)} prompt(s) checked: {wrong}")
         if problems:
             raise typer.Exit(FAILED)
 
@@ -65,18 +59,13 @@ def show(
     directory: Directory = None,
     package: Package = None,
     names: NamesOption = None,
-    as_json: Json = False,
 ) -> None:
     """Show a prompt: its variables, its settings and its template."""
     with Screen() as screen, _open_prompts(directory, package, names) as prompts:
         prompt = prompts(name)
-        row = _describe_prompt(prompt, prompts.file(name))
-        if as_json:
-            screen.line(json_text({**row, "template": prompt.template}))
-            return
         screen.line(_format_signature(prompt), "bold")
-        for key, value in row.items():
-            if key not in ("prompt", "variables", "output") and value:
+        for key, value in _describe_prompt(prompt, prompts.file(name)).items():
+            if value:
                 screen.line(f"  {key.replace('_', ' ')}: {one_line(_words(value))}")
         screen.line()
         screen.line(prompt.template)
@@ -100,9 +89,8 @@ def _mapping(named: str) -> Mapping[str, Any]:
 
 
 def _describe_prompt(prompt: Prompt, file: Path | None) -> dict[str, Any]:
-    """Describe a prompt in plain values, leaving out defaults."""
+    """Describe what a prompt's signature does not show.  A default is an empty value."""
     row: dict[str, Any] = {
-        "output": _named(prompt.output),
         "parser": prompt.parser and (getattr(prompt.parser, "label", None) or _named(prompt.parser)),
         "functions": [_named(item) for item in prompt.functions],
         "hosted_tools": [repr(tool) for tool in prompt.hosted_tools],
@@ -113,12 +101,7 @@ def _describe_prompt(prompt: Prompt, file: Path | None) -> dict[str, Any]:
         if (handler := getattr(prompt, f"on_{kind}")) != usual:
             words = str(handler) if isinstance(handler, str) else getattr(handler, "template", None)
             row[f"on_{kind}"] = words or _named(handler)
-    return {
-        **{"prompt": prompt.path, "variables": sorted(prompt.variables)},
-        **{key: value for key, value in row.items() if value},
-        "file": file and str(file),
-        "fingerprint": prompt.fingerprint,
-    }
+    return {**row, "file": file and str(file), "fingerprint": prompt.fingerprint}
 
 
 def _named(item: Any) -> str:

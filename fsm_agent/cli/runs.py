@@ -115,14 +115,12 @@ def show(store: StoreOption, run: RunName, as_json: options.Json = False) -> Non
 
 
 @app.command(cls=Command)
-def replay(
-    store: StoreOption, run: RunName, agents: options.AgentsModule, step: Step = None, as_json: options.Json = False
-) -> None:
+def replay(store: StoreOption, run: RunName, agents: options.AgentsModule, step: Step = None) -> None:
     """Check every entry against the current code; --step shows the run as it was."""
     with Screen() as screen, open_store(store) as runs:
         definition, header = _code_of(runs, run, agents)
         if step is not None:
-            _tell_past(screen, runs.at(run, _step(step), definition), as_json=as_json)
+            _tell_past(screen, runs.at(run, _step(step), definition))
             return
         row = runs.store.get(run)
         call = runs.replay(run, definition)
@@ -132,11 +130,6 @@ def replay(
             was = f"after entry {n} the run was in {row.state!r} then"
             raise ReplayError(f"{was}, and would be in {str(call.state)!r} now")
         entries = read(runs, run).entries
-        if as_json:
-            report = {"run": run, "entries": n, "state": str(call.state), "is_definition_unchanged": is_same}
-            refused = [{"n": entry.n, "key": entry.key, "why": entry.why} for entry in entries if entry.why]
-            screen.line(json_text({**report, "refused": refused}))
-            return
         code = "the definition of the agent is the same" if is_same else "although its definition has changed"
         screen.prose(f"{n} entries verified, each decided now as it was then; {code}. The run is in {call.state}.")
         for entry in entries:
@@ -161,18 +154,13 @@ def _step(text: str) -> int | str:
     return int(text) if text.isascii() and text.isdigit() else text
 
 
-def _tell_past(screen: Screen, process: Any, *, as_json: bool) -> None:
+def _tell_past(screen: Screen, process: Any) -> None:
     """Show a process as it was, with its state, what it waited for and, for a flow, the data."""
-    waits = [effect.key for effect in process.effects]
-    report = {"run": process.journal.run, "step": process.journal.n, "state": str(process.state), "waits_for": waits}
-    data = process.flow.data_json(process.data) if hasattr(process, "flow") else None
-    if as_json:
-        screen.line(json_text(report if data is None else {**report, "data": json.loads(data)}))
-        return
-    about = f", waiting for {', '.join(map(one_line, waits))}" if waits else ""
+    waits = ", ".join([one_line(effect.key) for effect in process.effects])
+    about = f", waiting for {waits}" if waits else ""
     screen.prose(f"After step {process.journal.n} the run was in {process.state}{about}.")
-    if data is not None:
-        screen.line(json_text(json.loads(data)))
+    if hasattr(process, "flow"):
+        screen.line(json_text(json.loads(process.flow.data_json(process.data))))
 
 
 @app.command(cls=Command)
@@ -463,16 +451,12 @@ def prune(
     older_than: Annotated[float | None, options.span("Delete runs that ended longer ago than 90s, 12h, 30d …")] = None,
     keep: Annotated[int | None, typer.Option(min=0, help="Keep only this many of the newest runs.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs.")] = False,
-    as_json: options.Json = False,
 ) -> None:
     """Delete runs that have ended, by age and count."""
     if older_than is None and keep is None:
         raise typer.BadParameter("expected an age or a count, got neither; pass --older-than 30d or --keep 1000")
     with open_store(store) as runs, Screen() as screen:
         found = [run.id for run in runs.prune(max_age_s=older_than, keep=keep, is_dry=dry_run)]
-        if as_json:
-            screen.line(json_text({"deleted": [] if dry_run else found, "found": found}))
-            return
         for name in found:
             screen.line(one_line(name))
         screen.tell(f"{counted(len(found), 'run')} {'would be deleted' if dry_run else 'deleted'}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import json
+import re
 from pathlib import Path
 
 import pytest
@@ -19,19 +19,16 @@ def cache(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_is_in_the_cache_is_listed_beside_what_is_recommended(cache: Path):
-    listed = json.loads(ran("models", "--json").stdout)
-    here = {row["name"]: row for row in listed["here"]}
+    shown = ran("models").stdout
+    here = {line.split()[0] for line in shown.splitlines() if line.endswith(" MB")}
     models = {f"local:hf:{repo}:{name}" for repo, names in FILES.items() for name in names}
     split, picture, page = ("local:hf:o/many:many-fp16-0", "local:hf:o/many:mmproj", "local:hf:o/one:README")
     assert {name for name in here if name.startswith("local:hf:")} == {
         name for name in models if not name.startswith((split, picture, page))
     }
-    one = here["local:hf:o/one:one.Q8_0.gguf"]
-    assert (Path(one["path"]).read_bytes(), one["size_bytes"]) == (b"GGUFone.Q8_0.gguf", 17)
-    shown = ran("models").stdout
-    for row in listed["recommended"]:
-        repo = row["name"].removeprefix("hf:").partition(":")[0]
-        assert f"local:{row['name']}\n" in shown
+    recommended = re.findall(r"^local:hf:([^:]+):", shown.partition("recommended:")[2], re.MULTILINE)
+    assert len(recommended) == 3
+    for repo in recommended:
         assert f"hf download {repo} --include " in shown
     assert "local:hf:o/one:one.Q8_0.gguf  0 MB\n" in shown
 
@@ -47,9 +44,9 @@ def test_what_is_not_there_is_fetched_by_the_command_that_is_named(command: list
 
 def test_a_model_of_the_cache_may_be_the_usual_one(cache: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FSM_AGENT_LOCAL_MODEL", "hf:o/one")
-    names = [row["name"] for row in json.loads(ran("models", "--json").stdout)["here"]]
-    assert names.count("local:hf:o/one:one.Q8_0.gguf") == 1
-    assert "local:" not in names
+    shown = ran("models").stdout.partition("recommended:")[0]
+    assert shown.count("local:hf:o/one:one.Q8_0.gguf") == 1
+    assert "local: " not in shown
 
 
 def test_what_was_downloaded_and_is_no_model_is_named():
@@ -60,4 +57,4 @@ def test_without_the_extra_what_is_missing_is_named(monkeypatch: pytest.MonkeyPa
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "huggingface_hub" else real(name))
     assert "fsm-agent[hub]" in refused("models", "hf:o/one")
-    assert json.loads(ran("models", "--json").stdout)["recommended"]
+    assert "hf download " in ran("models").stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -65,9 +64,9 @@ def test_check_has_signatures_and_a_broken_one_hides_no_other(folder: Path):
     signatures = ["shop/order(text) -> Order", "shop/plain() -> str"]
     assert prompts("check").splitlines()[:2] == signatures
     write(folder, {"broken.md": BROKEN["broken.md"]})
-    told = json.loads(prompts("check", "--json", code=1))
-    assert (told["prompts"], len(told["problems"])) == (3, 1)
-    assert prompts("check", code=1).splitlines()[:2] == signatures
+    told = prompts("check", code=1).splitlines()
+    assert told[:2] == signatures
+    assert "3 prompt(s) checked: 1 problem(s)" in told
 
 
 def test_prompts_of_another_directory_or_package_are_checked(folder: Path):
@@ -86,7 +85,7 @@ def test_prompts_of_another_directory_or_package_are_checked(folder: Path):
 
 
 def test_check_tells_the_first_problem_of_each_file(folder: Path):
-    assert json.loads(prompts("check", "--json")) == {"prompts": 2, "problems": []}
+    assert "2 prompt(s) checked: no problems" in prompts("check")
     assert prompts("check", "--directory", str(Prompts("demo").directories[0]))
     write(folder, BROKEN)
     told = prompts("check", code=1)
@@ -107,7 +106,7 @@ def test_show_tells_all_that_makes_it_and_drives_no_terminal(folder: Path):
     shown = prompts("show", "shop/order")
     for told in ("temperature=0", "No: {{ error_message }}", "You are friendly.", "prompts/shop/order.jinja"):
         assert told in shown
-    assert json.loads(prompts("show", "shop/order", "--json"))["fingerprint"] in shown
+    assert "fingerprint: " in shown
     assert shown.splitlines()[-1] == "Take the order: {{ text }}"
     write(folder, {"evil.txt": "a\x1b[31mred"})
     assert "\x1b" not in prompts("show", "shop/evil")
