@@ -6,7 +6,7 @@ import asyncio
 import html
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from inspect import isawaitable
@@ -32,6 +32,7 @@ from fsm_agent.call.journal import header_of
 from fsm_agent.errors import FsmAgentError
 from fsm_agent.functions.context import GivenDeps
 from fsm_agent.messages.message import Image, Message
+from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.store.errors import NotAsked, RunUnknown
 from fsm_agent.store.listing import each_listed
 from fsm_agent.store.store import Run, RunFilter, Store
@@ -39,7 +40,7 @@ from fsm_agent.store.turns import turns_back
 from fsm_agent.validation import require
 from fsm_agent.web.ag_ui import HEADERS, AgUi
 from fsm_agent.web.auth import LOOPBACK, OriginCheck
-from fsm_agent.web.follow import OPTIONS, RunFollower, check_options
+from fsm_agent.web.follow import RunFollower
 from fsm_agent.web.requests import MAX_BODY, BadRequest, check_name, read_body, read_json
 from fsm_agent.web.translate import describe_error, failing, sse
 
@@ -58,7 +59,9 @@ def serve(
     task: Callable[[Message], Any] | None = None,
     deps: GivenDeps[Any] = None,
     at_once: int = AT_ONCE,
-    **options: Any,
+    drives: bool = True,
+    service: str = "live",
+    prompts: Iterable[Prompt[Any]] = (),
 ) -> Starlette:
     """Return an application with a chat page for an agent or a flow.
 
@@ -79,7 +82,9 @@ def serve(
         deps: The ``deps`` in the `Context` that functions get: a value, or a function that makes one for each run,
             given the agent's name, the run's ``extra`` and the user who began the run.
         at_once: The maximum number of active runs per user, across all processes.  Further runs are refused.
-        options: Further options for `RunFollower`.
+        drives: See `RunFollower`.
+        service: See `RunFollower`.
+        prompts: See `RunFollower`.
 
     Examples:
         >>> app = serve(Agent(Script("Hi."), name="host"))      # uvicorn module:app
@@ -87,9 +92,7 @@ def serve(
         ['/', '/static']
     """
     require("at_once", at_once, is_whole(at_once, 1), "a whole number of at least 1")
-    if isinstance(runnable, Runnable):
-        check_options(runnable, options, (*OPTIONS, "user", "hosts", "task", "at_once"))
-    live = RunFollower(runnable, deps=deps, **options)
+    live = RunFollower(runnable, drives=drives, service=service, deps=deps, prompts=prompts)
     pages = _Pages(live, user, task, at_once)
     known = LOOPBACK if hosts is None and user is None else hosts
 

@@ -23,7 +23,7 @@ from fsm_agent.agents.runnable import Runnable, adrive_claimed
 from fsm_agent.agents.runs import aclaim_run
 from fsm_agent.call.header import seed_of
 from fsm_agent.call.journal import header_of
-from fsm_agent.errors import UsageError, hint
+from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import LATER, GivenDeps, check_deps
 from fsm_agent.messages.events import Done, Event
 from fsm_agent.messages.message import Message
@@ -44,7 +44,6 @@ from fsm_agent.web.requests import BadRequest, ClientRequest, answer_questions
 Item: TypeAlias = tuple[int, Event]  # the number of steps so far, including the event's own
 RETRY_S = 1.0  # delay before a run that made no progress is driven again
 SWEEP_S = 5.0  # between two searches for abandoned runs
-OPTIONS = ("drives", "service", "prompts")  # of a `RunFollower`, besides those of stored runs
 TAKEN_UP = 100  # abandoned runs picked up at each search
 
 
@@ -67,7 +66,6 @@ class RunFollower:
             each run, given the agent's name, the run's ``extra`` and the user.  With ``drives=False``, the worker's
             deps are used.
         prompts: Prompts that were passed with tasks; they are found by their paths, as for `Worker`.
-        options: Further options for `AgentRuns.resume`, for each run.
 
     Attributes:
         kept_runs: The maximum number of runs in memory if there is no store.  Those that stopped the longest ago are
@@ -96,7 +94,6 @@ class RunFollower:
         service: str = "live",
         deps: GivenDeps[Any] = None,
         prompts: Iterable[Prompt[Any]] = (),
-        **options: Any,
     ) -> None:
         require("service", service, isinstance(service, str) and bool(service), "a name such as 'live'")
         self.has_store = getattr(runnable, "store", None) is not None
@@ -107,10 +104,8 @@ class RunFollower:
             self.runnable._check_deps(deps)
         else:
             check_deps(deps)
-        check_options(self.runnable, options, OPTIONS)
-        self.runnable._definition({**options, "deps": LATER})  # refuses wrong values
         self._prompts = by_path(prompts)
-        self._options, self._drives, self._service = {**options, "deps": deps}, drives, service
+        self._deps, self._drives, self._service = deps, drives, service
         self._driven: dict[str, EventLog] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._sizes: dict[str, dict[str, int]] = {}  # of runs in memory, by conversation, the oldest first
@@ -222,7 +217,7 @@ class RunFollower:
         Nothing is refused if the tool may be elsewhere: in a flow, an MCP server, an inner agent or another prompt.
         """
         prompt = getattr(self.runnable, "prompt", None)
-        if prompt is None or not prompt.is_fixed or prompt.delegates or self._prompts or self._options.get("prompt"):
+        if prompt is None or not prompt.is_fixed or prompt.delegates or self._prompts:
             return
         if unknown := set(tools).difference([function.name for function in prompt.offers if function.call is None]):
             what = f"the agent has no function {min(unknown)!r} without a callable, for the client to run"
@@ -306,9 +301,9 @@ class RunFollower:
     def _options_of(self, run: str) -> dict[str, Any]:
         """Return the options for a run, with the prompt that it began with if it is among ``prompts``."""
         if not (self._prompts and self.has_conversations):  # flows have no prompts
-            return self._options
+            return {"deps": self._deps}
         path = seed_of(header_of(self.runs.store.load(run, after=None).header)).prompt
-        return {**self._options, "prompt": self._prompts.get(path, self._options.get("prompt"))}
+        return {"deps": self._deps, "prompt": self._prompts.get(path)}
 
     def _definition_of(self, run: str) -> ProcessFactory:
         """Return the definition for reading a run."""
@@ -452,13 +447,6 @@ class RunFollower:
                     store.delete(one)
             store.forget(name)  # type: ignore[attr-defined]  # it is a `MemoryStore`
             del self._sizes[name]
-
-
-def check_options(runnable: Runnable, options: Iterable[str], known: Collection[str]) -> None:
-    """Refuse options that are neither known nor options for the stored runs of a runnable."""
-    for name in options:
-        if name not in known and name not in runnable._read_options:
-            raise UsageError(f"unknown option {name!r}{hint(name, [*known, *runnable._read_options])}")
 
 
 def with_store(runnable: Any, store: Any) -> Any:
