@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
-from typing import Any, Generic, Protocol, TypeAlias, Unpack
+from typing import Any, Generic, Protocol, TypeAlias
 
 from typing_extensions import TypeVar
 
@@ -20,7 +20,7 @@ from fsm_agent._internal.structs import Value, is_amount, is_finite
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.functions.context import LATER
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.policy import PolicyOptions, is_plain
+from fsm_agent.functions.policy import is_plain
 from fsm_agent.validation import invalid
 
 _PIECE = re.compile(r"[0-9]{1,18}|[A-Za-z]+")
@@ -273,14 +273,6 @@ class Toolset(Generic[Deps]):
         return self._with(
             _renamed(self._entries, [new.get(entry.reference, entry.function.name) for entry in self._entries])
         )
-
-    def changed(self, **policy: Unpack[PolicyOptions]) -> Toolset[Deps]:
-        """Return the functions with these policies applied to each: ``changed(needs_approval=True, timeout_s=10)``.
-
-        Raises:
-            UsageError: If a policy does not exist, or its value is invalid.
-        """
-        return self._with([entry.changed(function=Function.of(entry.function, **policy)) for entry in self._entries])
 
     def filtered(self, predicate: Callable[[Function, Deps], bool]) -> Toolset[Deps]:
         """Return the functions with a filter: each is offered only if ``predicate(function, deps)`` is true.

@@ -151,14 +151,6 @@ class TestNames:
         with pytest.raises(PromptError, match="look"):
             SHOP.renamed({"login": "look"})
 
-    def test_one_policy_for_all(self):
-        made = SHOP.changed(needs_approval=True, timeout_s=5)
-        assert [(f.needs_approval, f.timeout_s) for f in made] == [(True, 5)] * 3
-        assert not BUY.needs_approval
-        assert made.functions[1].depends_on == ("login",)
-        with pytest.raises(UsageError, match="'timeout'"):
-            SHOP.changed(timeout=5)
-
 
 class TestVersions:
     def test_versions_compare_as_people_read_them(self):
