@@ -82,7 +82,6 @@ from fsm_agent.runtime.run_function import InnerCalls, current_depth
 from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Store
-from fsm_agent.validation import require
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -420,7 +419,6 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
     ) -> dict[str, Any]:
         """Return the call arguments that come from the agent and are not saved in records."""
         check_needs(deps, prompt.offers)
-        require("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None")
         keep = self._keep if keep is None else keep
         plan = keeping(self._plan, keep) if keep else self._plan
         view = None if plan.is_off else View(plan)

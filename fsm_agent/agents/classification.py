@@ -334,7 +334,6 @@ class ClassParser(Parser[Scores]):
     """
 
     def __init__(self, names: Sequence[str], on_missing: OnMissing = "zero") -> None:
-        require("on_missing", on_missing, on_missing in ("zero", "error"), "'zero' or 'error'")
         self._classes = ClassNames(names)
         self._on_missing = on_missing
 
@@ -413,8 +412,6 @@ class ClassificationRequest:
     def __post_init__(self) -> None:
         kinds = (str, Payload, Message, CallResult, Dialog, list, tuple)
         require("the input to classify", self.what, isinstance(self.what, kinds), "a string, a Payload or a Dialog")
-        right = "a Calibration, such as Calibration.of_prior(…), or None"
-        require("calibration", self.calibration, isinstance(self.calibration, Calibration | None), right)
         check_known(self.options, self.what, _OPTIONS)
 
     def plan(self) -> Plan:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from fsm_agent._internal.structs import is_whole
 from fsm_agent.agents import agent as agents  # the whole module, because it imports this one
 from fsm_agent.agents.builder import dialog_before
 from fsm_agent.agents.options import After, Deps, Out
@@ -104,7 +103,6 @@ class Conversation(CallVerbs[Deps, Out]):
         Args:
             limit: The maximum number of runs, or None for all.
         """
-        require("limit", limit, limit is None or is_whole(limit, 0), "a whole number of at least 0, or None")
         return [run for run, _ in islice(turns_back(self._runs.journals, self.name), limit)]
 
     def _prepare(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any]:

@@ -25,7 +25,7 @@ from fsm_agent.store.following import Follower
 from fsm_agent.store.history import read
 from fsm_agent.store.listing import is_settled
 from fsm_agent.store.store import MAX_TIME_S, Loaded, Run, Start
-from fsm_agent.validation import invalid, require
+from fsm_agent.validation import invalid
 
 Result = TypeVar("Result", default=Any, covariant=True)
 
@@ -262,7 +262,6 @@ def _content_of(answers: Mapping[Any, Any]) -> str:
 
 
 def _end_of(timeout_s: float | None) -> float | None:
-    require("timeout_s", timeout_s, timeout_s is None or is_amount(timeout_s), "a number of seconds, or None")
     return None if timeout_s is None else time.monotonic() + timeout_s
 
 

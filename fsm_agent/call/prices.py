@@ -184,7 +184,6 @@ def known_price(model: str) -> KnownPrice:
         >>> Agent(Script("Hi."), prices={"script": known_price("openai:gpt-5-mini")}).call("Hello").output
         'Hi.'
     """
-    require("model", model, isinstance(model, str), "'provider:model'", ConfigError)
     prefix, _, name = model.partition(":")
     try:
         from genai_prices.data_snapshot import get_snapshot

@@ -35,7 +35,6 @@ from fsm_agent.functions.policy import Policy, PolicyOptions, check_names, check
 from fsm_agent.functions.policy import Retries as Retries
 from fsm_agent.functions.schema import described, passing
 from fsm_agent.messages.message import ATTACH, Attachment, FunctionCall, object_text
-from fsm_agent.validation import require
 
 P = ParamSpec("P", default=...)
 R = TypeVar("R", default=Any, covariant=True)
@@ -93,8 +92,6 @@ class Function(Policy, Generic[P, R, Deps]):
     source: Callable[..., Any] | None = field(default=None, repr=False)  # what the schema and validator were made from
 
     def __post_init__(self) -> None:
-        for what, text in (("name", self.name), ("description", self.description or "")):
-            require(f"{what} of a function", text, isinstance(text, str), "a string")
         if not 0 < len(self.name) <= 64 or not all(c.isascii() and (c.isalnum() or c in "_-") for c in self.name):
             remedy = "; pass Function.of(lambda …, name='double')" if self.name == "<lambda>" else ""
             raise UsageError(f"the name of a function: expected {NAME_CHARACTERS}, got {self.name!r:.80}{remedy}")
@@ -103,8 +100,6 @@ class Function(Policy, Generic[P, R, Deps]):
             raise UsageError(
                 f"parameters of function {self.name!r}: expected a JSON Schema, got {self.parameters!r:.80}"
             )
-        if not (self.call is None or callable(self.call)):
-            raise UsageError(f"call of function {self.name!r}: expected a callable, got {self.call!r:.80}")
         if self.acall and not self.call:
             raise UsageError(
                 f"call of function {self.name!r}: expected a plain function besides acall, got None; pass call=… as"
@@ -171,8 +166,6 @@ class Function(Policy, Generic[P, R, Deps]):
             UsageError: If a parameter cannot be described to a model, or the name or policy is invalid.
         """
         check_names(policy)
-        for what, text in (("name", name), ("description", description)):
-            require(f"{what} of a function", text, text is None or isinstance(text, str), "a string")
         if isinstance(call, Function):
             return call._changed(name, description, policy)
         if not callable(call):

@@ -127,10 +127,6 @@ def check_names(policy: Iterable[str]) -> None:
             raise UsageError(f"unknown policy {name!r} of a function{hint(name, names)}")
 
 
-def _is_bool(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
 def is_plain(value: Any) -> bool:
     """Return whether a value is callable, is not a class, and returns a result that need not be awaited."""
     if isinstance(value, type):  # the objects that it returns would count as true
@@ -177,20 +173,16 @@ _RETRIES = (
     ),
 )
 _POLICY = (
-    ("acall", lambda value: value is None or callable(value), "None or a callable"),
-    ("blocking", _is_bool, "True or False"),
     (
         "needs_approval",
-        lambda value: value is None or _is_bool(value) or is_plain(value),
+        lambda value: value is None or isinstance(value, bool) or is_plain(value),
         "None, a bool or a plain predicate of the call",
     ),
-    ("repeatable", _is_bool, "True or False"),
     (
         "version",
         lambda value: isinstance(value, str) and _VERSION.fullmatch(value) is not None,
         "a string such as '2' or '1.4.0' (40 letters, digits and '._+-' at most)",
     ),
-    ("deprecated", lambda value: isinstance(value, str), "text that says what to use instead"),
     ("max_calls", lambda value: value is None or _is_count(value), "None or a whole number of at least 1"),
     ("max_failures", lambda value: value is None or _is_count(value), "None or a whole number of at least 1"),
     ("depends_on", _are_names, "a tuple of function names, such as ('login',)"),
@@ -205,7 +197,6 @@ _POLICY = (
         lambda value: isinstance(value, Default) or value in ("tell", "retry", "fail"),
         "'tell', 'retry', 'fail' or Default(…)",
     ),
-    ("once", _is_bool, "True or False"),
     (
         "reconcile",
         lambda value: value is None or (callable(value) and takes(value, 1)),

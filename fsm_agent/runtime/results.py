@@ -317,9 +317,6 @@ class ResultPipeline(Value, frozen=True, kw_only=True):
     inline_threshold: int = 2_000
 
     def __post_init__(self) -> None:
-        for name in ("processor", "extractor", "cacher"):
-            step = getattr(self, name)
-            require(f"{name} of a ResultPipeline", step, step is None or callable(step), "a function, or None")
         for name in ("extraction_threshold", "inline_threshold"):
             tokens = getattr(self, name)
             right = "at least 0 tokens"

@@ -201,7 +201,7 @@ def instrument(
             formats are masked in them, but other secrets are not.
 
     Raises:
-        UsageError: If spans are already being recorded, or an argument is invalid.
+        UsageError: If spans are already being recorded.
         ConfigError: If the extra ``otel`` is not installed.
 
     Examples:
@@ -213,13 +213,6 @@ def instrument(
         from fsm_agent.runtime.drive_spans import SpanProbe
     except ImportError:
         raise ConfigError("instrument() needs opentelemetry; pip install 'fsm-agent[otel]'") from None
-    right = "a TracerProvider of opentelemetry, or None"
-    require(
-        "tracer_provider", tracer_provider, tracer_provider is None or hasattr(tracer_provider, "get_tracer"), right
-    )
-    right = "a MeterProvider of opentelemetry, or None"
-    require("meter_provider", meter_provider, meter_provider is None or hasattr(meter_provider, "get_meter"), right)
-    require("content", content, isinstance(content, bool), "True or False")
     probe = SpanProbe(tracer_provider, meter_provider, content)
     probes.install(probe)
     return Instrumentation(probe)

@@ -33,8 +33,6 @@ def counted(one: Any, other: Any) -> Any:
 
 
 WRONG = {
-    "acall": [5, "f"],
-    "blocking": [None, 1, "no"],
     "needs_approval": [
         1,
         "always",
@@ -45,16 +43,13 @@ WRONG = {
         lambda call, *, why: True,
         bool,
     ],
-    "repeatable": [None, 1],
     "version": [None, 2, "2@3", "1 0", "x" * 41, "2\n"],
-    "deprecated": [None, True],
     "max_calls": [0, -1, 1.5, True, "3"],
     "max_failures": [0, -1, 1.5, True, "3"],
     "depends_on": ["login", None, ("",), (5,), {"login"}],
     "timeout_s": [0, -1, math.inf, math.nan, True, "10", 10**400],
     "retries": [3, True, {"attempts": 3}],
     "on_error": ["raise", None, "", ["tell"], Default],
-    "once": [None, 1, "yes"],
     "reconcile": [5, "find_out", lambda: None, lambda context, call: None],
     "middleware": [layer, None, (5,), ("f",), (lambda call: call,)],
     "format": ["{}", 5, later, Later(), lambda value: value, json.dumps],
