@@ -41,7 +41,7 @@ from fsm_agent.agents import Metrics
 from fsm_agent.call import Injected, rounds_of, snapshot
 from fsm_agent.clients import CommandClient, HttpClient, Network, client_for
 from fsm_agent.context import Budget, keep_last
-from fsm_agent.diagrams import Diagram, render, trace_diagram
+from fsm_agent.diagrams import render, trace_diagram
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import (
     Flow,
@@ -385,11 +385,6 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, str]] = {  # what is done, 
         "FlowError",
         "planner",
     ),
-    "a strategy that is a dictionary": (
-        lambda: Orchestrator([agent()], strategy={"goal": "it"}),
-        "FlowError",
-        "strategy",
-    ),
     "a task that is a number": (
         lambda: Orchestrator([agent()]).call(3),
         "FlowError",
@@ -727,10 +722,6 @@ NO_TEXTS = (Plain, 1, b"x")
                 lambda value: Worker([agent()], MemoryStore(), prompts=value),
             )
         ],
-        ("title", lambda value: Diagram(title=value, nodes=(), edges=()), (None, 1, Plain)),
-        ("nodes", lambda value: Diagram(title="t", nodes=value, edges=()), (None, 1, "A", ("A",), Plain)),
-        ("edges", lambda value: Diagram(title="t", nodes=(), edges=value), (None, 1, (("A", "B"),), Plain)),
-        ("caption", lambda value: Diagram(title="t", nodes=(), edges=(), caption=value), (None, "t", (1,))),
         ("agents", lambda value: inspector_app(MemoryStore(), agents=value), (None, 1, Plain, b"x")),
     ],
 )
