@@ -270,6 +270,7 @@ class Store(Protocol):
     Attributes:
         is_volatile: Whether runs are lost when the OS process ends.  The methods of a volatile store never wait for a
             disk or a server.
+        is_read_only: Whether the store is open for reading only, so that each write raises `ReadOnly`.
 
     Examples:
         >>> store: Store = MemoryStore()
@@ -278,6 +279,7 @@ class Store(Protocol):
     """
 
     is_volatile: bool
+    is_read_only: bool
 
     def create(
         self,

@@ -168,7 +168,8 @@ class Inspector:
         user: Callable[[Mapping[str, Any]], str] | None = None,
         origins: Collection[str] = (),
     ) -> None:
-        self.runs, self.name, self.is_read_only = runs, name, is_read_only
+        self.runs, self.name = runs, name
+        self.is_read_only = is_read_only or runs.store.is_read_only
         self.news = News(runs, file)
         are_agents = isinstance(agents, Sequence) and all(hasattr(agent, "name") for agent in agents)
         require("agents", agents, are_agents, "a list of agents and flows")
@@ -344,7 +345,7 @@ class Inspector:
         if act not in ACTS:
             return PlainTextResponse("unknown action", 404)
         if self.is_read_only:
-            return PlainTextResponse("the inspector is read-only; start it without --read-only to answer", 403)
+            return PlainTextResponse("the inspector is read-only; open it, and its store, for writing", 403)
         form = await _form(request)
         if form is None:
             return PlainTextResponse(f"expected a form of at most {MOST_BODY} bytes, got none or a larger one", 413)
@@ -434,7 +435,7 @@ def inspector_app(
         runs: The runs to show: a store, its file or address, or an agent's runs.
         name: The name of the store, for display.
         agents: Agents and flows whose code replays their runs to show the dialog and data at each step.
-        read_only: Whether to refuse every action that writes.
+        read_only: Whether to refuse every action that writes.  A store that is open for reading only is never written.
         user: A function that returns the name of the person who answers, given the ASGI scope.  The default is the name
             found by Starlette's authentication.
         origins: The origins of the pages, such as ``https://ops.example.com``, if a proxy changes the Host in requests.

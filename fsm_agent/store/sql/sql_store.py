@@ -48,7 +48,7 @@ class SqlStore(ABC):
 
     def __init__(self, place: str, *, read_only: bool = False) -> None:
         self._place = place
-        self._is_read_only = read_only
+        self.is_read_only = read_only
         self._looked = threading.local()  # `vain`: the thread's last claim, if it found nothing
 
     def __reduce__(self) -> Any:  # for `copy` and `pickle`; a copy would share the connections of the original
@@ -302,7 +302,7 @@ class SqlStore(ABC):
 
     def _next_due_in_s(self, c: Sql, vain: _Vain | None) -> float:
         """Return the seconds until a run is due: 0.0 if a holder has died, infinity if no due time is known."""
-        if not self._is_read_only and self._find_dead(c):
+        if not self.is_read_only and self._find_dead(c):
             return 0.0
         agents = () if vain is None else vain.agents
         wake_s = runs.next_wake_s(c, agents, c.now_s)
@@ -317,7 +317,7 @@ class SqlStore(ABC):
         return self._changes.wait_for_rest(seen, timeout_s)
 
     def _check_writable(self) -> None:
-        if self._is_read_only:
+        if self.is_read_only:
             raise ReadOnly(self._place)
 
     def _closed_error(self) -> StoreError:

@@ -121,7 +121,7 @@ class SqliteStore(SqlStore):
             _stores.add(self)
 
     def _open(self) -> None:
-        connections = partial(Connections, self._path, self._file, read_only=self._is_read_only)
+        connections = partial(Connections, self._path, self._file, read_only=self.is_read_only)
         self._connections, self._watching = connections(), connections()
         self._unsynced = connections(is_synced=False)
         self._writer = GroupCommit[tuple[Work[Any], bool]](self._commit, self._closed_error)
