@@ -49,7 +49,7 @@ from fsm_agent.call.requests import (
     unblocked,
     used_up,
 )
-from fsm_agent.call.spending import Overrun, exceeded, has_budget
+from fsm_agent.call.spending import OVER_BUDGET, Overrun, exceeded, has_budget
 from fsm_agent.call.stop_conditions import Stop, StopContext, StopWhen
 from fsm_agent.errors import ErrorReport, OutcomeError, ParseError, ProgramError, Retry, UsageError
 from fsm_agent.functions.function import Function
@@ -170,6 +170,8 @@ def read(record: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt
     """Return `(trigger, event)` for an outcome other than a reply."""
     if type(outcome) is ModelFailed and outcome.error.kind == ProgramError.__name__:
         return "function_failed", outcome
+    if type(outcome) is ModelFailed and outcome.error.kind == OVER_BUDGET:
+        return "over_budget", Overrun()
     if call is None:
         return outcome.kind, outcome if type(outcome) not in _OF_CHECK else _of_check(record, outcome)
     if type(outcome) is Returned and not outcome.is_error:

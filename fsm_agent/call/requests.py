@@ -25,7 +25,8 @@ from fsm_agent.call.effects import (
 )
 from fsm_agent.call.limits import Limits, is_within
 from fsm_agent.call.record import ASKING, CallRecord, OnceRun, State, Tally
-from fsm_agent.errors import Retry
+from fsm_agent.call.spending import OVER_BUDGET, exceeded, has_budget
+from fsm_agent.errors import ErrorReport, Retry
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted_calls import declared
@@ -238,7 +239,9 @@ def _beginning(call: AgentCall, record: CallRecord) -> tuple[Effect, ...]:
 def _reply(call: AgentCall, record: CallRecord) -> tuple[Effect, ...]:
     request, refusal = _request(call, record), None
     view = call.view
-    if view is not None and not view.is_idle(record):
+    if has_budget(record.limits) and exceeded(record):
+        refusal = ErrorReport(kind=OVER_BUDGET, message="the budget is used up")
+    elif view is not None and not view.is_idle(record):
         shown = view.show(record, request, request.messages[len(record.dialog) :])
         if shown.summary is not None:
             return (shown.summary,)

@@ -20,6 +20,9 @@ PICO = 10**12  # pico-dollars in a dollar
 _MOST_NAMED = 5  # inner calls that the text of an ending names
 
 
+OVER_BUDGET = "OverBudget"  # the kind of the report of a request that is not sent, since a retry left no budget for it
+
+
 class Overrun(Value, frozen=True, kw_only=True):
     """An outcome that exceeds a budget."""
 

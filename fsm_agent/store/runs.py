@@ -268,7 +268,7 @@ class Runs:
         as after a crash.
 
         The run's usage, costs and limits still include the tokens of undone entries, such as a reply that could not be
-        parsed, since they were paid for.
+        parsed, since they were paid for.  A run over its budget sends no further request, and fails again.
 
         Deadlines and the times of states are reset, and no state fails because its ``until`` has passed.  Cancellations
         that the failed run had not read are dropped.  The journal keeps the undone entries and records who retried the

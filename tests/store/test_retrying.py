@@ -134,6 +134,18 @@ def test_the_tokens_of_what_is_undone_count_in_the_budget(store: Store):
     assert caught.value.reason is Reason.OVER_BUDGET
 
 
+def test_a_run_over_its_budget_sends_no_request_when_it_is_retried(store: Store):
+    agent = counting(store, "7", tokens=5)
+    failed(agent)
+    for _ in range(2):
+        agent.runs.all.retry("r")
+        with pytest.raises(CallFailed) as caught:
+            agent.runs.resume("r")
+        assert caught.value.reason is Reason.OVER_BUDGET
+    assert len(agent.model.requests) == 1
+    assert agent.runs.replay("r").record.ending == caught.value.call.record.ending
+
+
 BEFORE_THEY_COUNTED = """\
 {"version":1,"agent":"a","fingerprint":"86c495a7fad57b67","seed":{"prompt":"a","dialog":[{"role":"user","parts":[{"kin\
 d":"text","text":"n?"}]}],"limits":{"parse_retries":0,"tokens":100}}}
