@@ -397,6 +397,7 @@ class View:
         refusal: ErrorReport | None = None,
     ) -> Shown:
         before, estimated, counted = counts
+        extends, digest = self._compared(record, messages)
         use = ContextUse(
             key=f"{CallModel.prefix}:{record.turn}",
             messages=len(messages),
@@ -404,26 +405,27 @@ class View:
             estimated=estimated,
             counted=counted,
             passes=tuple(passes),
-            extends=self._extends(record, messages),
-            digest=self._digest(messages),
+            extends=extends,
+            digest=digest,
         )
         return Shown(request.changed(messages=messages), refusal, use=use)
 
-    def _extends(self, record: CallRecord, messages: Sequence[Message]) -> bool:
-        # An earlier request that was not counted showed the whole dialog.
-        if not len(record.requests):
-            places = range(len(record.dialog) - 1, record.seeded_with - 1, -1)
-            answer = next((i for i in places if record.dialog[i].role == "assistant"), None)
-            return answer is not None and list(messages[:answer]) == list(record.dialog[:answer])
-        before = record.requests[-1]
-        length = before.messages or 0
-        return length <= len(messages) and before.digest == self._digest(messages[:length])
-
-    def _digest(self, messages: Sequence[Message]) -> str:
-        digest = hashlib.blake2b(digest_size=8)
-        for message in messages:
+    def _compared(self, record: CallRecord, messages: Sequence[Message]) -> tuple[bool, str]:
+        """Return whether the messages extend those of the request before, and their digest."""
+        last = record.requests[-1] if len(record.requests) else None
+        length = 0 if last is None else last.messages or 0
+        digest, first = hashlib.blake2b(digest_size=8), ""
+        for count, message in enumerate(messages):
+            if count == length:
+                first = digest.hexdigest()
             digest.update(self._memos["digest"].made(message, _digest_of))
-        return digest.hexdigest()
+        whole = digest.hexdigest()
+        if last is not None:
+            return length <= len(messages) and last.digest == (whole if length == len(messages) else first), whole
+        # An earlier request that was not counted showed the whole dialog.
+        places = range(len(record.dialog) - 1, record.seeded_with - 1, -1)
+        answer = next((i for i in places if record.dialog[i].role == "assistant"), None)
+        return answer is not None and list(messages[:answer]) == list(record.dialog[:answer]), whole
 
     # Summaries
 
