@@ -7,6 +7,7 @@ FsmAgentError
 │   ├── PromptChanged          a prompt that has changed, with on_change="error"
 │   ├── ConfigError            a configuration, model name or key that is missing or wrong
 │   ├── OutcomeError           an outcome that the call does not wait for
+│   │   └── InboxFull          an early answer for which a run of a flow has no room
 │   ├── IllegalTrigger         a trigger that no row of the table takes
 │   └── FlowError              a flow whose definition is wrong; public in `flows`
 ├── ParseError(ValueError)     the model's mistake: shown to the model, which tries again
@@ -44,6 +45,7 @@ __all__ = [
     "ContextTooLong",
     "FsmAgentError",
     "IllegalTrigger",
+    "InboxFull",
     "JournalError",
     "OutcomeError",
     "Overloaded",
@@ -144,6 +146,32 @@ class OutcomeError(UsageError):
     """
 
     problem = ""
+
+
+class InboxFull(OutcomeError):
+    """A run of a flow keeps as many early answers as `FlowLimits.inbox` allows.
+
+    A driver leaves such an answer in the store until there is room.
+
+    Examples:
+        >>> from fsm_agent.flows import Flow, FlowLimits, end, pause, wait
+        >>> @wait(int, early=True)
+        ... def paying(price: int) -> str:
+        ...     return f"Please pay {price}."
+        >>> night = pause("night", 3600)
+        >>> rows = [night.elapsed(paying), paying.done(end("paid"))]
+        >>> orders = Flow("orders", int, start=night, rows=rows, limits=FlowLimits(inbox=1), store=MemoryStore())
+        >>> run = orders.runs.submit(100, run_id="o1")
+        >>> try:
+        ...     orders.runs.resume("o1")
+        ... except FlowSuspended as waiting:
+        ...     waiting.run.give(paying, 60)
+        >>> try:
+        ...     waiting.run.give(paying, 40)
+        ... except InboxFull:
+        ...     print(len(waiting.run.record.inbox["paying"]))
+        1
+    """
 
 
 class IllegalTrigger(UsageError):

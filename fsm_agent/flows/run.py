@@ -29,7 +29,15 @@ from fsm_agent.call.process import (
     wakes_at_s,
 )
 from fsm_agent.call.snapshots import check_forkable, with_id
-from fsm_agent.errors import FlowError, FsmAgentError, IllegalTrigger, OutcomeError, SnapshotError, UsageError
+from fsm_agent.errors import (
+    FlowError,
+    FsmAgentError,
+    IllegalTrigger,
+    InboxFull,
+    OutcomeError,
+    SnapshotError,
+    UsageError,
+)
 from fsm_agent.flows.data_json import DataError
 from fsm_agent.flows.definition import FlowDefinition
 from fsm_agent.flows.process import (
@@ -318,7 +326,7 @@ class FlowRun(FlowProcess, Generic[D]):
         state.answer_types.load(outcome.text)
         kept = sum([len(answers) for answers in r.inbox.values()])
         if kept >= r.limits.inbox and name != str(r.state):
-            raise OutcomeError(
+            raise InboxFull(
                 f"{key!r}: expected at most {r.limits.inbox} early answers (limits.inbox), got one more for {self}"
             )
 

@@ -47,7 +47,7 @@ from typing import Any, TypeAlias, TypeVar
 from fsm_agent._internal.system import at_fork
 from fsm_agent.call.outcomes import Cancelled, Expired, Stopped
 from fsm_agent.call.process import NARROWED, SEPARATOR, Change, Deadline, EffectValue, EndRequest, Process
-from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
+from fsm_agent.errors import IllegalTrigger, InboxFull, OutcomeError, UsageError
 from fsm_agent.messages.events import Event
 from fsm_agent.runtime import call_activities, probes, run_function  # noqa: F401  # register who performs effects
 from fsm_agent.runtime.activity import ACTIVITIES, Activity, Owners
@@ -120,6 +120,8 @@ class Driver(ABC):
         self._open: dict[str, EffectValue] = {}  # effects that it could not answer, but others can
         self._asked: set[str] = set()  # keys of the open effects that others have been asked about
         self.posts_inside = None if recorder is None else PostsInside(recorder)
+        self._no_room: list[PostedOutcome] = []  # posts for inboxes that are full
+        self._full_at: object = None  # the record for which there was no room
         self._is_debugged = is_debugged()  # read once, so that a step costs nothing when it is off
         as_events: Callable[[Any, Sequence[Event]], Sequence[Event]] | None = getattr(process, "as_events", None)
         self._as_events = as_events  # adds events to the steps; None: the steps are the events
@@ -212,6 +214,8 @@ class Driver(ABC):
             if recorder is not None and recorder.is_behind:
                 yield from self._catch_up()
                 continue
+            if self._no_room and process.record is not self._full_at:
+                self._offer_again()
             events: Iterable[Event]
             is_late = self._deadline is not None and self.is_late
             if process.end_request is not None:
@@ -262,6 +266,7 @@ class Driver(ABC):
         assert self.recorder is not None
         assert self.posts_inside is not None
         self.posts_inside.refuse()
+        self.recorder.unread = len(self._no_room)
         self.recorder.finish(is_stopped=False)
         yield from self._record_first()
 
@@ -298,7 +303,7 @@ class Driver(ABC):
         """
         assert self.recorder is not None
         self._asked.discard(post.key)  # if it is refused, the question is asked again
-        if self._keep_for_function(post):
+        if self._keep_for_function(post) or self._keep_in_order(post):
             return ()
         try:
             outcome = self.process.decode(post.key, post.document)
@@ -310,12 +315,28 @@ class Driver(ABC):
         try:
             with nullcontext() if self.probe is None else self.probe.answering(post.key, outcome):
                 steps = self.step(post.key, outcome, is_redacted=True)
+        except InboxFull:
+            self._no_room.append(post)
+            self._full_at = self.process.record
+            return ()
         except (OutcomeError, IllegalTrigger) as error:
             self.recorder.mark_taken(post, error)
             return ()
         self.recorder.mark_taken(post)
         self._withdraw(post.key)  # a `Change` does not list the effect that was answered
         return steps
+
+    def _keep_in_order(self, post: PostedOutcome) -> bool:
+        """Return whether an earlier post for the same inbox found no room.  If so, keep the post behind it."""
+        is_behind = any(earlier.key == post.key for earlier in self._no_room)
+        self._no_room += [post] * is_behind
+        return is_behind
+
+    def _offer_again(self) -> None:
+        """Take the posts again for which there was no room, since a step may have made some."""
+        assert self.recorder is not None
+        self.recorder.signals.extendleft(reversed(self._no_room))
+        self._no_room = []
 
     def _keep_for_function(self, post: PostedOutcome) -> bool:
         """Return whether a post is for a run that a function has begun.

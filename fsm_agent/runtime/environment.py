@@ -66,6 +66,7 @@ class Recorder(Protocol):
         is_instant: True if `write` never blocks.
         redact: A function that returns an outcome without its secrets, or None to store outcomes unchanged.
         signals: Posted outcomes for the driver to take.  Any thread may add to them.
+        unread: The number of posts that the driver leaves to a later one.  They do not make the run due.
     """
 
     @property
@@ -80,6 +81,7 @@ class Recorder(Protocol):
     is_instant: bool
     redact: Callable[[Any], Any] | None
     signals: deque[PostedOutcome]
+    unread: int
 
     @property
     def is_behind(self) -> bool:

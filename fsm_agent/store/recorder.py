@@ -142,6 +142,7 @@ class StoreRecorder:
         self.is_instant = store.is_volatile
         self.is_lasting = checks.keeps_real_time(store)
         self.signals: deque[PostedOutcome] = deque()
+        self.unread = 0
         self.lost: LeaseLost | None = None
         self._process = process
         self._journal: Journal = process.journal
@@ -363,6 +364,7 @@ class StoreRecorder:
             return _Batch(self._n, lines, chain.digest, None, (), None)
         if self._is_stopped is not None:
             suspension = self._by_the_clock_of_the_store(suspension_of(self._process, is_stopped=self._is_stopped))
+            suspension = suspension.changed(unread=self.unread) if self.unread else suspension
             if self.is_asked_outside and suspension.due_s != 0.0 and is_in_doubt(self._process):
                 suspension = suspension.changed(questions=())
             if self._failed_with is not None and not suspension.is_ended:

@@ -80,6 +80,7 @@ class Suspension(Value, frozen=True, kw_only=True):
     is_failed: bool = False  # the run has ended in a failure
     questions: tuple[Question, ...] = ()  # all open questions
     wakes_on: str | None = None  # only an answer to the question with this key makes the run due; None for any signal
+    unread: int = 0  # the pending signals that the holder leaves; only a further one makes the run due
     is_in_vain: bool = False  # the driver failed, so `Lease.tries` is not reset
 
 
@@ -382,8 +383,8 @@ class Store(Protocol):
         unchanged, even if it has been answered.  Once an answer has been consumed, in this append or before, its
         question can be asked again.
 
-        A run with pending signals is due regardless of the suspension, unless it has ended or is waiting for other
-        signals.  A run that has ended is never due.  New entries reset `Lease.tries`.  So does a suspension, unless it
+        A run with more pending signals than ``unread`` is due regardless of the suspension, unless it has ended or is
+        waiting for other signals.  A run that has ended is never due.  New entries reset `Lease.tries`.  So does a suspension, unless it
         is due at once or its ``is_in_vain`` is set.
 
         Repeating an append has no effect if nothing else has claimed the run in the meantime.  The repeated call must

@@ -86,6 +86,19 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
         assert due is not None
         assert due.run == "r"
 
+    def test_signals_that_a_holder_leaves_unread_make_no_run_due(self, storage: Storage) -> None:
+        """Only a further one does, before the run is released or after it."""
+        store, other, rest = storage.store, storage.another(), waiting().changed(unread=1)
+        lease = begun(store)
+        other.signal("r", "", "left")
+        assert store.append(lease, 0, ["one"], rest) == 1
+        assert (store.load("r").run.due_s, other.claim("v", for_s=LONG_S)) == (None, None)
+        other.signal("r", "", "after")
+        assert store.load("r").run.due_s == 0.0
+        lease = claimed_due(other)
+        assert other.append(lease, 1, (), rest) == 2
+        assert store.load("r").run.due_s == 0.0
+
     def test_a_run_may_heed_one_question_alone(self, storage: Storage) -> None:
         """Other posts are kept for its next holder, and wake no worker: not before the rest, nor after it."""
         store, other, rest = storage.store, storage.another(), waiting("k", "own").changed(wakes_on="k")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from flow_runs import Driver, everywhere
 
-from fsm_agent import Agent, CallSuspended, MemoryStore
+from fsm_agent import Agent, CallSuspended, MemoryStore, Worker
 from fsm_agent.call import Begun, Cancelled, FunctionFailed, Returned, Slept, Started
 from fsm_agent.errors import IllegalTrigger, OutcomeError, SnapshotError, UsageError
 from fsm_agent.flows import (
@@ -420,6 +420,58 @@ def test_an_answer_by_state_that_cannot_be_kept_is_refused_before_it_is_posted()
     assert waiting.value.run.data.got == (1,)
 
 
+def full(**options: Any) -> tuple[Flow[Data], Any]:
+    """Return a flow that waits for an answer before those to `more`, and the post of an early answer."""
+    rows = [plain.done(more), *asking_at_once.rows]
+    flow = Flow("f", Data, start=plain, rows=rows, limits=FlowLimits(inbox=1), store=MemoryStore(), **options)
+    flow.runs.submit(Data(), run_id="r")
+
+    def post(n: int) -> None:
+        flow.runs.all.answer("r", {"inbox:more": Returned(text=str(n))})
+
+    return flow, post
+
+
+@pytest.mark.parametrize("is_driven", [False, True], ids=["unread", "read one by one"])
+def test_a_post_that_finds_the_inbox_full_is_taken_once_there_is_room(is_driven: bool) -> None:
+    flow, post = full()
+    worker = Worker([flow], flow.store)
+    for n in (1, 2, 3, 0):
+        post(n)
+        if is_driven:
+            worker.run(once=True)
+    worker.run(once=True)
+    assert flow.runs.resume("r", {plain: 7}).output.got == (1, 2, 3)
+    assert not flow.runs.all.store.load("r").signals
+
+
+def test_a_post_for_which_there_is_no_room_makes_no_run_due() -> None:
+    flow, post = full()
+    for n in range(9):
+        post(n)
+    assert Worker([flow], flow.store).run(once=True) == 1
+    row = flow.runs.all.store.get("r")
+    assert row.due_s is None
+    assert [question.key for question in row.waits] == ["answer:plain#1"]
+    post(9)
+    assert flow.runs.all.store.get("r").due_s == 0.0
+
+
+def test_each_flow_inside_has_room_of_its_own() -> None:
+    inner = Flow("inner", Data, start=plain, rows=[plain.done(more), *asking_at_once.rows], limits=FlowLimits(inbox=1))
+    inside = subflow("inside", inner, lambda n: Data())
+    both = each("both", inside, lambda d: (1, 2))
+    outer = Flow("outer", Data, start=both, store=MemoryStore(), rows=[
+        both.done(over, do=lambda d, found: Data(tuple(n for one in found for n in one.got)))
+    ])  # fmt: skip
+    outer.runs.submit(Data(), run_id="r")
+    for number, n in [(0, 1), (0, 2), (0, 0), (1, 3), (1, 0)]:
+        outer.runs.all.answer("r", {f"both#1/{number}/inbox:more": Returned(text=str(n))})
+    Worker([outer], outer.store).run(once=True)
+    asked = {f"both#1/{number}/answer:plain#1": 7 for number in (0, 1)}
+    assert outer.runs.resume("r", asked).output.got == (1, 2, 3)
+
+
 def empty() -> Data:
     """Return nothing yet."""
     return Data()
@@ -437,6 +489,19 @@ def test_a_flow_that_is_a_function_of_an_agent_has_an_inbox_too() -> None:
     result = agent.runs.resume("r", {f"{path}/answer:plain#1": Returned(text="1")})
     assert result.output == "fine"
     assert "(7,)" in str(result.dialog)
+
+
+def test_it_waits_for_room_in_a_flow_that_is_a_function_of_an_agent() -> None:
+    rows = [plain.done(one), one.done(two, do=add), two.done(over, do=add)]
+    inner = Flow("asking", Data, start=plain, rows=rows, limits=FlowLimits(inbox=1))
+    function = inner.as_function("ask", "Ask.", start=empty, returns=lambda d: str(d.got))
+    agent = Agent(Script(function_call("ask"), "fine"), name="a", functions=[function], store=MemoryStore())
+    with pytest.raises(CallSuspended):
+        agent.call("go", run_id="r")
+    for n in (2, 1):
+        agent.runs.all.answer("r", {f"run:1.0/inbox:signal{n}": Returned(text=str(n))})
+    result = agent.runs.resume("r", {"run:1.0/answer:plain#1": Returned(text="1")})
+    assert "(1, 2)" in str(result.dialog)
 
 
 # Random flows

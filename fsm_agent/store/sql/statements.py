@@ -416,7 +416,8 @@ def _ask_at_rest(c: Sql, key: int, suspension: Suspension, count: int) -> None:
     """Replace the questions of a run that was released, and make it due if a pending signal wakes it."""
     asks = _ask(c, key, suspension.questions)
     woken = ""
-    if count and not suspension.is_ended and suspension.due_s != 0.0 and _is_woken(c, key, suspension.wakes_on):
+    is_new = count > suspension.unread and not suspension.is_ended and suspension.due_s != 0.0
+    if is_new and _is_woken(c, key, suspension.wakes_on):
         woken = ", due = 0.0, wake = :wake"
     if asks or woken:
         wake_s = min(c.now_s, suspension.due_s or c.now_s)
