@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from os import PathLike
 from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
-from typing_extensions import ParamSpec, Unpack
+from typing_extensions import ParamSpec, TypedDict, Unpack
 
 from fsm_agent.agents import batch
 from fsm_agent.agents.agent import Agent
@@ -45,24 +46,45 @@ from fsm_agent.flows.checks import (
     check_agents,
     check_names,
 )
-from fsm_agent.flows.definition import FlowDefinition, agents_of, check_clients, functions_of, has_listener
+from fsm_agent.flows.definition import FlowDefinition, Upgrade, agents_of, check_clients, functions_of, has_listener
 from fsm_agent.flows.process import RunContext
+from fsm_agent.flows.record import FlowLimits
 from fsm_agent.flows.run import FlowResult, FlowRun, restore
 from fsm_agent.flows.runs import Answers, Clients, FlowRuns, Result, Task, attach_journal, factory_of, outcomes_of
-from fsm_agent.flows.states import D
+from fsm_agent.flows.states import D, LiveState, Row
 from fsm_agent.foreign_names import KnownArguments
 from fsm_agent.functions.context import LATER, GivenDeps, Made, check_deps, is_maker
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import AgentPolicy
 from fsm_agent.messages.events import Event
-from fsm_agent.runtime.environment import Client, Environment
+from fsm_agent.runtime.environment import Approve, Client, Environment
 from fsm_agent.runtime.run_function import InnerCalls, current_depth
 from fsm_agent.store.checks import ended_run
 from fsm_agent.store.claiming import Claimed, ProcessFactory
+from fsm_agent.store.runs import Runs
+from fsm_agent.store.store import Store
 
 P = ParamSpec("P", default=...)  # any arguments if they are the fields of the data
 R = TypeVar("R")
 Output = TypeVar("Output", covariant=True)
+
+
+class FlowChanges(TypedDict, Generic[D], total=False):
+    """The arguments of `Flow.changed`, which are those of `Flow`."""
+
+    name: str
+    data: type[D]
+    start: LiveState[D, Any]
+    rows: Sequence[Row[D]]
+    limits: FlowLimits
+    version: int
+    upgrades: Mapping[int, Upgrade | Sequence[Upgrade]]
+    store: Runs | Store | str | PathLike[str] | None
+    approve: Approve[Any] | None
+    answer: Callable[[Any], Any] | None
+    hooks: Sequence[Any]
+    agents: Agents
+    environment: Mapping[str, Any]
 
 
 class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
@@ -390,7 +412,7 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
     """A state machine that you define with a start and a table of rows, which is checked when the flow is made.
 
     The states read immutable data of one type, and the rows' actions return new data.  Flows are immutable:
-    ``dataclasses.replace(flow, store="runs.db")`` returns a variant.
+    ``flow.changed(store="runs.db")`` returns a variant.
 
     Args:
         name: The name of the flow in runs, snapshots and diagrams.
@@ -427,6 +449,18 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
     def make_result(self, run: FlowRun[D]) -> FlowResult[D]:
         """Return the result of a run of this flow."""
         return FlowResult(run)
+
+    def changed(self, **options: Unpack[FlowChanges[D]]) -> Flow[D]:
+        """Return a copy of this flow with some arguments changed, such as ``store``, ``hooks`` or ``limits``.
+
+        Both flows share the objects that were passed to this one, such as an open store.  A variant with the same name
+        and store can continue the flow's runs.
+
+        Raises:
+            TypeError: If an argument is unknown.
+            FlowError: If a value is wrong.
+        """
+        return replace(self, **options)
 
     def bound(self, agents: Agents = NO_AGENTS, /, **by_role: Agent[Any, Any]) -> Flow[D]:
         """Return this flow with agents for its roles.  A role is a name that stands for an agent.

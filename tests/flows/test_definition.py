@@ -369,3 +369,18 @@ def test_a_question_is_answered_by_the_name_of_its_state_too() -> None:
     with pytest.raises(NotAsked, match="first"):
         flow.runs.resume("r", {"first": 1})
     assert flow.runs.resume("r", {"second": 5}).output == N(5)
+
+
+def test_a_flow_is_changed_as_an_agent_is() -> None:
+    @execute
+    def double(n: int) -> int:
+        return 2 * n
+
+    flow = Flow("doubling", int, start=double, rows=[double.done(end("over"), do=lambda n, more: more)])
+    other = flow.changed(name="twice", store=MemoryStore())
+    assert (other.name, other.call(4, run_id="r").output, other.runs.at("r").state) == ("twice", 8, "over")
+    assert (flow.name, flow.store) == ("doubling", None)
+    with pytest.raises(TypeError, match="'stroe'"):
+        flow.changed(stroe=MemoryStore())  # type: ignore[call-arg]
+    with pytest.raises(FlowError, match="version"):
+        flow.changed(version=0)
