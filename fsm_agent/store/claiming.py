@@ -337,8 +337,7 @@ class Claims:
             counts: Whether the claim counts as a try.  After too many tries, a run is stuck.
         """
         run = loaded.run
-        due_s = 0.0 if counts else max(lease.since_s, 1.0)  # any due time except 0.0 resets the tries
-        rest = Suspension(state=run.state, due_s=due_s, questions=run.waits)
+        rest = Suspension(state=run.state, due_s=0.0, questions=run.waits, is_in_vain=counts)
         if run.is_ended:
             rest = Suspension(state=run.state, is_ended=True, is_failed=run.is_failed)
         self.store.append(lease, lease.n, (), rest)

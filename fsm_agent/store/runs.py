@@ -328,7 +328,7 @@ class Runs:
         if row.due_s == 0.0 and row.holder is None:
             return False
         lease = self.claims.claim(run)
-        self.claims.give_back(lease, self.store.load(run, after=lease.n))
+        self.claims.give_back(lease, self.store.load(run, after=lease.n), counts=False)
         RENEWER.ring(run)
         return True
 

@@ -81,7 +81,7 @@ class Suspension(Value, frozen=True, kw_only=True):
     questions: tuple[Question, ...] = ()  # all open questions
     wakes_on: str | None = None  # only an answer to the question with this key makes the run due; None for any signal
     unread: int = 0  # the pending signals that the holder leaves; only a further one makes the run due
-    is_in_vain: bool = False  # the driver failed, so `Lease.tries` is not reset
+    is_in_vain: bool | None = None  # the driver failed, so `Lease.tries` stays; None: only if it is due at once
 
 
 class Start(Value, frozen=True, kw_only=True):
@@ -384,8 +384,8 @@ class Store(Protocol):
         question can be asked again.
 
         A run with more pending signals than ``unread`` is due regardless of the suspension, unless it has ended or is
-        waiting for other signals.  A run that has ended is never due.  New entries reset `Lease.tries`.  So does a suspension, unless it
-        is due at once or its ``is_in_vain`` is set.
+        waiting for other signals.  A run that has ended is never due.  New entries reset `Lease.tries`.  So does a
+        suspension, unless it is in vain; see `Suspension`.
 
         Repeating an append has no effect if nothing else has claimed the run in the meantime.  The repeated call must
         pass the same lease, ``n`` and lines, and a suspension if the first call did.

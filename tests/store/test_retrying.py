@@ -16,7 +16,7 @@ from fsm_agent.call import Reason, Returned
 from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, ask, each, end, execute, pause, wait
 from fsm_agent.messages import Reply, Usage
-from fsm_agent.store import MemoryStore, RunBusy, Runs, RunUnknown, SqliteStore, Store
+from fsm_agent.store import MemoryStore, RunBusy, Runs, RunUnknown, SqliteStore, Store, Suspension
 from fsm_agent.testing import FakeClock, Script, function_call
 from fsm_agent.workers import Worker
 
@@ -585,6 +585,14 @@ def test_a_resting_run_is_made_due(store: Store):
     row = store.get("f")
     assert (row.due_s, row.waits, row.state) == (0.0, waits, "later")
     assert flow.runs.all.requeue("f") is False, "it is due already"
+    Worker([flow], store).run(once=True)
+    for _ in range(9):  # no try to drive it
+        flow.runs.all.requeue("f")
+        lease = store.claim("w", for_s=0.0, run="f")
+        assert lease is not None
+        assert lease.tries == 1
+        store.append(lease, lease.n, (), Suspension(state="later", due_s=row.due_s + 1e9))
+    flow.runs.all.requeue("f")
     Worker([flow], store).run(once=True)
     assert store.get("f").due_s not in (None, 0.0), "its time has not come"
     assert store.get("f").state == "later"

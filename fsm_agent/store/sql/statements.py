@@ -366,7 +366,7 @@ def append(c: Sql, new: Append) -> tuple[int, int, bool]:
     if not 0 <= new.n < 1 << 32:  # no run has so many entries, and Postgres columns hold no larger numbers
         raise checks.misplaced_entries(lease, new.n, lease.n)
     changed = "" if suspension is None and not new.lines else ", touched = :now"
-    if new.lines or (suspension is not None and suspension.due_s != 0.0 and not suspension.is_in_vain):
+    if new.lines or (suspension is not None and not _is_in_vain(suspension)):
         changed += ", tries = 0"
     values = {**_lease_values(lease), "n": n, "before": new.n, "now": c.now_s}
     if suspension is not None:
@@ -393,6 +393,10 @@ def append(c: Sql, new: Append) -> tuple[int, int, bool]:
     if suspension is not None:
         _ask_at_rest(c, key, suspension, count)
     return key, count, True
+
+
+def _is_in_vain(suspension: Suspension) -> bool:
+    return suspension.due_s == 0.0 if suspension.is_in_vain is None else suspension.is_in_vain
 
 
 def _repeated(c: Sql, new: Append, end_n: int) -> tuple[int, int]:
