@@ -75,6 +75,14 @@ rows = [both.done(many), many.done(review), review.done(lengthen, of=True), revi
 measuring = Flow("measuring", int, start=both, rows=[*rows, lengthen.done(end("measured"))])
 
 
+def spoken_length(length: int) -> str:
+    return f"{length} long"
+
+
+def questioned(length: int) -> str:
+    return f"Is {length} right?"
+
+
 def convert(length: float, to: Unit) -> str:
     return f"{length} {to.name}"
 
@@ -128,6 +136,23 @@ def test_what_is_made_of_a_function_of_a_module_is_made_again(made, arguments, r
     if arguments:
         assert same.run(arguments) == returned
     assert same.refusal('{"n": "x"}') == made.refusal('{"n": "x"}')
+
+
+made_by_hand = [
+    execute(name="gauging")(spoken_length),
+    wait(bool, name="asked")(questioned),
+    ask(Agent("openai:gpt-5-mini", name="judge"), name="judged")(questioned),
+    ask(Agent("openai:gpt-5-mini", name="judge"), name="judged_whole", whole=True)(questioned),
+]
+
+
+@pytest.mark.parametrize("state", made_by_hand, ids=lambda state: state.name)
+def test_a_state_that_was_made_without_a_decorator_is_made_again_with_its_flow(state):
+    flow = Flow("lengths", int, start=state, rows=[state.done(end("over"))])
+    assert flow.fingerprint == sent(flow).fingerprint  # some parts are made when they are first used
+    assert sent(flow).states[state.name].answer_types.names == state.answer_types.names
+    if state.name == "gauging":
+        assert sent(flow).call(3).state == "over"
 
 
 def test_what_no_module_holds_is_refused_by_name():

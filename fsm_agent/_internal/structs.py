@@ -11,7 +11,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import islice
 from operator import is_
 from types import MappingProxyType, NoneType, UnionType
@@ -199,6 +199,16 @@ def defaults_of(cls: type[msgspec.Struct]) -> Mapping[str, Any]:
 def fields_alone(instance: Any) -> dict[str, Any]:
     """Return a dataclass's fields without its cached properties, for pickling and copying."""
     return {item.name: getattr(instance, item.name) for item in fields(instance)}
+
+
+def uncached(instance: Any) -> dict[str, Any]:
+    """Return an object's attributes without its cached properties, for pickling and copying."""
+    kind = type(instance)
+    return {
+        name: value
+        for name, value in vars(instance).items()
+        if not isinstance(getattr(kind, name, None), cached_property)
+    }
 
 
 def to_json(value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Protocol, TypeAlias, Unpack, overload
 
 from typing_extensions import TypeVar
@@ -271,11 +272,15 @@ def _function_state(
         is_async=inspect.iscoroutinefunction(function),
         takes_context=len(parameters) == 2,
         **(deps_of_second(function) if len(parameters) == 2 else {}),
-        format=lambda value, _: answer_types.dump(value),
+        format=partial(_written, answer_types),
         on_error=on_error or "fail",
         **options,
     )
     return FunctionState(made, answer_types, **time)
+
+
+def _written(answer_types: AnswerTypes, value: Any, _: Any) -> str:
+    return answer_types.dump(value)
 
 
 class _Waits(Generic[A]):

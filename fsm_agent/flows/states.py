@@ -18,7 +18,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeAlias, TypedDict, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
-from fsm_agent._internal.structs import is_amount
+from fsm_agent._internal.structs import is_amount, uncached
 from fsm_agent._internal.text import in_seconds
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.options import AnyTask
@@ -149,6 +149,8 @@ class LiveState(State[D], Generic[D, A]):
         self.restart = options.get("restart", True)
         self.is_timed = self.within_s is not None or self.until is not None
 
+    __getstate__ = uncached
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         """Pickle and copy a state by reference if a module contains it."""
         home = f"{getattr(self.declared_by, '__module__', '')}:{getattr(self.declared_by, '__qualname__', '')}"
@@ -246,10 +248,14 @@ class CallState(_Failing[D, A]):
         self.words = (
             f"role {agent}" if isinstance(agent, str) else f"agent {getattr(agent, 'name', '') or 'by the data'}"
         )
-        self._typed = WeakKeyDictionary[Prompt[Any], Prompt[Any]]()  # by task prompt: with the state's output
 
     def _types_of_answers(self, name: str, types: Sequence[Any]) -> AnswerTypes:
         return AnswerTypes(name, types)
+
+    @cached_property
+    def _typed(self) -> WeakKeyDictionary[Prompt[Any], Prompt[Any]]:
+        """The prompts of tasks, each with a variant that has the state's output."""
+        return WeakKeyDictionary()
 
     @cached_property
     def prompt(self) -> Prompt[Any]:
@@ -341,7 +347,10 @@ class WholeCallState(CallState[D, CallResult[A]]):
     """
 
     def _types_of_answers(self, name: str, types: Sequence[Any]) -> AnswerTypes:
-        return ResultTypes(name, types, lambda: self._asked_with)
+        return ResultTypes(name, types, self._prompt_of_results)
+
+    def _prompt_of_results(self) -> Prompt[Any]:
+        return self._asked_with
 
     @cached_property
     def _asked_with(self) -> Prompt[Any]:

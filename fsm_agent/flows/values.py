@@ -29,6 +29,7 @@ from fsm_agent._internal.structs import (
     type_adapter,
     type_words,
     types_of,
+    uncached,
     without_notes,
 )
 from fsm_agent.agents.program import evaluated
@@ -92,6 +93,8 @@ class AnswerTypes:
         self.state = state
         self.types = tuple(types)
         self.names = [case_name(kind) for kind in self.types]
+
+    __getstate__ = uncached
 
     def __repr__(self) -> str:
         return " | ".join(self.names)
