@@ -217,6 +217,10 @@ def check_data(where: str, data: Any) -> None:
     check_resolved(where, data)
     for path, kind in _fields(data, case_name(data), set()):
         origin = get_origin(kind) or kind
+        if origin is CallResult:  # it holds code
+            right = "keep its output, or its dialog, as in replace(d, dialog=result.dialog)"
+            what = f"expected what JSON can hold, got a CallResult; {right}"
+            raise FlowError(f"{where}: field {path} of the data: {what}")
         if isinstance(origin, type) and origin in _REPLACEMENTS:
             what = f"expected {_REPLACEMENTS[origin]}, got {origin.__name__}, which can be changed in place"
             raise FlowError(f"{where}: field {path} of the data: {what}")

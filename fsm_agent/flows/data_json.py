@@ -188,7 +188,8 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
         text = adapter.serializer.to_json(value, warnings="error", by_alias=True).decode()
         again = adapter.validator.validate_json(text)
         is_equal = again is value or bool(again == value)
-        lost = lost_in_json(value, again) if is_equal else ""
+        looks_equal = is_equal or repr(again) == repr(value)
+        lost = lost_in_json(value, again) if looks_equal else ""
     except (ValueError, TypeError, RecursionError) as error:
         why = describe_json_error(error)
         problem = f"expected {right}, got {safe_repr(value)}"
@@ -198,7 +199,7 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
     finally:
         _HELD.reset(held)
     if lost or not is_equal:
-        what = f"without {lost}" if lost else f"as {safe_repr(again)}"
+        what = f"without {lost}" if lost else "unequal" if looks_equal else f"as {safe_repr(again)}"
         unchanged = f"expected {right} that JSON keeps unchanged, got {safe_repr(value)}"
         raise DataError(where, f"{unchanged}, which comes back {what}")
     return text
@@ -226,6 +227,9 @@ def _own_loss(value: Any, again: Any) -> str:
     if isinstance(value, defaultdict) and value.default_factory is not factory:
         return "its default_factory; use a plain dict"
     if isinstance(value, pydantic.BaseModel):
+        private, kept = (one.__pydantic_private__ or {} for one in (value, again))
+        if unkept := [name for name in private if name not in kept or kept[name] != private[name]]:
+            return f"its private attribute {unkept[0]!r}; make it a field"
         more = [name for name in vars(value) if name not in vars(again) and not hasattr(type(value), name)]
         return f"{more[0]!r}, which is not one of its fields" if more else ""  # added by model_copy(update=…)
     return f"its type {type(value).__qualname__}" if is_dataclass(value) and type(again) is not type(value) else ""
@@ -248,9 +252,9 @@ def _parts(value: Any, again: Any) -> Iterator[tuple[Any, Any]]:
         yield from ((getattr(value, field.name), getattr(again, field.name)) for field in fields(value))
     elif isinstance(value, dict | Set):
         kept = {key: key for key in again}
-        yield from ((key, kept[key]) for key in value)
+        yield from ((key, kept[key]) for key in value if key in kept)
         if isinstance(value, dict):
-            yield from ((item, again[key]) for key, item in value.items())
+            yield from ((item, again[key]) for key, item in value.items() if key in kept)
 
 
 def describe_json_error(error: Exception) -> str:

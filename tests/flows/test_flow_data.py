@@ -18,7 +18,7 @@ import pydantic
 import pytest
 from flow_runs import Driver, everywhere
 
-from fsm_agent import Dialog
+from fsm_agent import CallResult, Dialog
 from fsm_agent.call import Begun
 from fsm_agent.errors import SnapshotError
 from fsm_agent.flows import Flow, FlowError, FlowSuspended, each, end, execute, gather, into, subflow, wait
@@ -511,3 +511,35 @@ def test_a_type_that_never_comes_back_is_refused_when_the_flow_is_defined(kind: 
     made = make_dataclass("Made", [("value", tuple[kind, ...] if is_deep else kind, None)], frozen=True)
     with pytest.raises(FlowError, match=rf"{kind.__name__}\.{field}"):
         _flow_on(made)
+
+
+@dataclass(frozen=True)
+class OfCall:
+    call: CallResult[str] | None = None
+
+
+def test_a_whole_result_in_the_data_is_refused_when_the_flow_is_defined() -> None:
+    """It holds code, so it could not be read again."""
+    with pytest.raises(FlowError, match=r"OfCall.call"):
+        _flow_on(OfCall)
+
+
+class Secretive(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True)
+    n: int = 0
+    _seen: int = pydantic.PrivateAttr(default=0)
+
+
+@dataclass(frozen=True)
+class Around:
+    items: tuple[Secretive, ...] = ()
+
+
+@pytest.mark.parametrize("is_deep", [False, True])
+def test_a_private_attribute_that_json_would_lose_is_named(is_deep: bool) -> None:
+    secretive = Secretive(n=1)
+    _flow_on(Secretive).prepare(secretive)
+    secretive._seen = 2
+    flow, data = (_flow_on(Around), Around((secretive,))) if is_deep else (_flow_on(Secretive), secretive)
+    with pytest.raises(FlowError, match="_seen"):
+        flow.prepare(data)
