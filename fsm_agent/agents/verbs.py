@@ -45,6 +45,7 @@ from fsm_agent.agents.runnable import (
 from fsm_agent.agents.runs import AgentRuns
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.outcomes import Outcome
+from fsm_agent.call.process import SEPARATOR
 from fsm_agent.call.result import CallResult
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import GivenDeps
@@ -369,7 +370,15 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         return listener_of(self.hooks, process, self.name) if self.hooks or process.prompt.delegates else None
 
     def _outcomes(self, run_id: str, answers: Mapping[Any, Any], definition: ProcessFactory) -> Mapping[str, Outcome]:
-        return answers
+        """Return the answers by the keys under which they are asked, which may be from before a flow was upgraded."""
+        runs = self.runs.all
+        asked = [question.key for question in runs.store.get(run_id).waits]
+        inside = [key for key in answers if isinstance(key, str) and SEPARATOR in key and key not in asked]
+        if not inside or not asked:
+            return answers
+        process = runs.look_at(run_id, definition)
+        before = {process.present_key(key): key for key in asked}
+        return {before.get(key, key): outcome for key, outcome in answers.items()}
 
     def _check_process(self, process: Any, verb: str) -> None:
         """Refuse a process of another kind, and a call whose functions would bypass this agent's approver."""

@@ -685,6 +685,13 @@ class Process(ABC):
             process.return_to(inner)
         return process
 
+    def present_key(self, key: str) -> str:
+        """Return a key, possibly from before an inner flow was upgraded, with the current names of all its steps."""
+        name, separator, rest = key.partition(SEPARATOR)
+        if not separator or name not in self.record.children:
+            return key
+        return f"{name}{separator}{self.child_process(self.record, name).present_key(rest)}"
+
     # Steps
 
     def _advance_record(self, key: str, outcome: Any, steps: list[Event]) -> tuple[Any, list[str]]:

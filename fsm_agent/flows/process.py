@@ -340,10 +340,7 @@ class FlowProcess(Process):
         return key
 
     def present_key(self, key: str) -> str:
-        """Return a key, possibly from an older version, with the current names of all its steps."""
-        name, separator, rest = self._now_called(key).partition(SEPARATOR)
-        inner = self.child_process(self.record, name) if separator and name in self.record.children else None
-        return f"{name}{separator}{inner.present_key(rest) if isinstance(inner, FlowProcess) else rest}"
+        return super().present_key(self._now_called(key))
 
     # Answers for its states
 

@@ -26,7 +26,7 @@ from fsm_agent import (
     function,
 )
 from fsm_agent.call import AgentCall, Returned, snapshot
-from fsm_agent.flows import Flow, ask, end, execute, gather, subflow, wait
+from fsm_agent.flows import Flow, ask, end, execute, gather, renamed, subflow, wait
 from fsm_agent.functions import Default
 from fsm_agent.messages import Done, Event, FunctionEnded, FunctionStarted, Inside, Stepped
 from fsm_agent.store import MemoryStore
@@ -508,3 +508,26 @@ def test_the_fingerprint_of_an_agent_changes_with_the_flow():
     one, other = boss(letters()), boss(letters(version=2))
     assert one.prompt.fingerprint != other.prompt.fingerprint
     assert one.prompt.fingerprint == boss(letters()).prompt.fingerprint
+
+
+@pytest.mark.parametrize("key", ["run:1.0/answer:person#1", "run:1.0/answer:customer#1"])
+def test_a_question_of_an_upgraded_flow_is_answered_under_either_name(key: str):
+    """The store holds the old key, and a reading of the run shows the new one."""
+    store = MemoryStore()
+
+    def desk(name: str, **options: Any) -> Any:
+        @wait(str, name=name)
+        def asked(n: int) -> str:
+            return "What is it about?"
+
+        flow = Flow("asking", int, start=asked, rows=[asked.done(end("over"))], **options)
+        return Agent(
+            Script(function_call("asking", data=1), "Fine."), functions=[flow.as_function()], name="desk", store=store
+        )
+
+    with pytest.raises(CallSuspended):
+        desk("person").call("Go.", run_id="r")
+    newer = desk("customer", version=2, upgrades={1: renamed(person="customer")}).changed(model=Script("Fine."))
+    (shown,) = newer.runs.at("r").effects
+    assert shown.key == "run:1.0/answer:customer#1"
+    assert newer.runs.resume("r", {key: Returned(text='"a lamp"')}).output == "Fine."
