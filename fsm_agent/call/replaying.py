@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from fsm_agent.call.journal import Chain, Line, entry_of, retried_in, step_of
 from fsm_agent.call.process import Process
 from fsm_agent.errors import JournalError, ReplayError, UsageError
+
+Steps: TypeAlias = Sequence[tuple[str, str]]  # paths and triggers
 
 
 def replay(
@@ -62,6 +64,7 @@ def replay(
                 process.journal.entries.append(entry_of(entry).changed(record=process.record))
             continue
         then = _steps_text(entry.steps)
+        now_called = {path: process.present_key(path) for path, _ in entry.steps if path}
         try:
             process.advance(entry.key, process.decode(entry.key, bytes(entry.outcome)))
         except (UsageError, ValueError) as error:
@@ -69,7 +72,7 @@ def replay(
                 f"{_entry_text(entry)} {then} was taken then; now: {error}; {_cause_text(process, fingerprint)}"
             ) from error
         steps = tuple(map(step_of, process.steps))
-        if steps != entry.steps:
+        if steps != entry.steps and not _are_renamed(process, now_called, entry.steps, steps):
             raise ReplayError(
                 f"{_entry_text(entry)} {then} was taken then, and {_steps_text(steps)} would be now;"
                 f" {_cause_text(process, fingerprint)}"
@@ -77,6 +80,17 @@ def replay(
         if keeps_records:
             records[entry.n] = process.record
     return fence
+
+
+def _are_renamed(process: Process, now_called: Mapping[str, str], then: Steps, now: Steps) -> bool:
+    """Return whether steps differ only because states in their paths have new names.
+
+    ``now_called`` holds the new paths before the advance.  A child that has begun in it is known after it.
+    """
+    return len(then) == len(now) and all(
+        one == other or (one[1] == other[1] and other[0] in (now_called.get(one[0]), process.present_key(one[0])))
+        for one, other in zip(then, now, strict=True)
+    )
 
 
 def _known_records(process: Process, n: int, earlier: tuple[int, Any] | None) -> dict[int, Any]:
@@ -89,7 +103,7 @@ def _entry_text(entry: Line) -> str:
     return f"entry {entry.n} (key {entry.key!r}):"
 
 
-def _steps_text(steps: Sequence[tuple[str, str]]) -> str:
+def _steps_text(steps: Steps) -> str:
     return " and ".join([repr(f"{path}: {trigger}" if path else trigger) for path, trigger in steps]) or "no step"
 
 

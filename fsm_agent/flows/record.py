@@ -118,7 +118,7 @@ class FlowEnding(Value, frozen=True):
 
 
 class FlowProcessRecord(Value, frozen=True, kw_only=True):
-    """The base class of all records of flows.  Equality ignores the trace.
+    """The base class of all records of flows.  Equality ignores the trace, and what is not saved.
 
     ``once`` holds the attempts to run states without a child, by name.
     """
@@ -139,7 +139,7 @@ class FlowProcessRecord(Value, frozen=True, kw_only=True):
         return all(
             mine == others
             for name, mine, others in zip(self.__struct_fields__, astuple(self), astuple(other), strict=True)
-            if name != "trace"
+            if name not in ("trace", "asked_version")
         )
 
     __ne__ = object.__ne__  # the opposite of __eq__; msgspec's compares identities under eq=False
@@ -180,6 +180,7 @@ class FlowRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
     steps: int = 0  # states that were entered
     former_names: tuple[str, ...] = ()  # names of the current step in older versions; its question may use them
     upgraded_from: int = 0  # the oldest version of the record, for early answers; 0: never upgraded
+    asked_version: int = 0  # the version under which its questions were asked; 0: this one; not saved
     inbox: Mapping[str, tuple[Returned, ...]] = field(default_factory=dict)  # early answers by state, the oldest first
     entered_at_s: float = 0.0  # Unix time
     due_at_s: float | None = 0.0  # Unix time at which the state's time ends; None: no limit; 0: not recorded

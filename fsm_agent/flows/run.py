@@ -203,10 +203,20 @@ class FlowRun(FlowProcess, Generic[D]):
     def _inner(self, key: str) -> tuple[Process | None, str]:
         return super()._inner(self._now_called(key))
 
+    def present_key(self, key: str) -> str:
+        """Return a key, under which the run asks in the store, with the current names of all its steps."""
+        if version := self.record.asked_version:
+            key = present_key(self.flow, version, key, is_old=True)
+        return super().present_key(key)
+
     def _now_called(self, key: str) -> str:
-        if self.record.upgraded_from and key != "begin":
-            key = present_key(self.flow, self.record.upgraded_from, key)
+        r, upgrades = self.record, self.flow.upgrades
+        if upgrades and key != "begin":  # an inner run that is replayed has begun under the current version
+            key = present_key(self.flow, r.upgraded_from or min(upgrades), key)
         first, separator, rest = key.partition(SEPARATOR)
+        state, _, step = (name := name_in(first)).partition("#")
+        if upgrades and step == str(r.steps) and state != r.state and state in self.flow.states:  # they swapped names
+            return f"{first.replace(name, r.here, 1)}{separator}{rest}"
         for before in self.record.former_names:
             prefix = first.removesuffix(before)
             if prefix != first and prefix in _BEFORE_STEPS:
@@ -468,7 +478,13 @@ class FlowRun(FlowProcess, Generic[D]):
         """Enter the state that the step leads to, and return the resulting record."""
         to: Any = self.flow.states[str(r.state)]
         n = r.steps + 1
-        changes: dict[str, Any] = {"steps": n, "entered_at_s": at_s, "usage": usage, "former_names": ()}
+        changes: dict[str, Any] = {
+            "steps": n,
+            "entered_at_s": at_s,
+            "usage": usage,
+            "former_names": (),
+            "asked_version": 0,
+        }
         changes |= {"once": {}, "children": {}, "due_at_s": 0.0}
         if isinstance(to, End):
             changes["ending"] = FlowEnding(to.name, to.is_failure, to.detail or detail if to.is_failure else "")

@@ -6,10 +6,7 @@ A document includes the records of children, each in a format that depends on th
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from copy import copy
 from typing import Any, Literal
 
 import msgspec
@@ -35,6 +32,15 @@ _KEY = re.compile(r"((?:[a-z]+:)?)([^#:/]+)([#:/].*)?", re.DOTALL)  # answer:rev
 _BY_KEY = ("once", "children", "settled")  # parts of a record
 _BY_STATE = ("first_due_at_s", "inbox")
 _NO_FIELDS: Mapping[str, Any] = {}
+_UNKNOWN = ("", 0, (), {})  # values for the fields of data of which only the names are known
+
+
+class _FieldMissing(SnapshotError):
+    """An upgrade expects a field that the data do not have."""
+
+    def __init__(self, message: str, field: str) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 class Document(Value, frozen=True):
@@ -71,7 +77,7 @@ def document_of(flow: FlowDefinition[Any], record: FlowRecord) -> str:
 def _flow_json(flow: FlowDefinition[Any], r: FlowRecord) -> msgspec.Raw:
     data = msgspec.Raw(flow.data_json(r.data).encode())
     children = {name: _child_json(flow.states[str(r.state)], child) for name, child in r.children.items()}
-    fields = {**differing(r), "state": str(r.state), "data": data, "children": children}
+    fields = {**differing(r), "state": str(r.state), "data": data, "children": children, "asked_version": 0}
     return msgspec.Raw(to_json(FlowJson(**fields)).encode())
 
 
@@ -253,7 +259,7 @@ def _upgraded(flow: FlowDefinition[Any], document: bytes, where: str) -> bytes:
         data = {**data, "version": version}
     if data["state"] != before.state:
         data["former_names"] = [*data.get("former_names", ()), step_name(before.state, before.steps)]
-    data["upgraded_from"] = data.get("upgraded_from") or before.version
+    data |= {"upgraded_from": data.get("upgraded_from") or before.version, "asked_version": before.version}
     return to_json(data).encode()
 
 
@@ -269,15 +275,18 @@ def _record_after(step: Upgrade, record: dict[str, Any], where: str) -> dict[str
     return made
 
 
-def present_key(flow: FlowDefinition[Any], version: int, key: str) -> str:
-    """Return a key with current names of states, given one from an older version, which answers may still use."""
+def present_key(flow: FlowDefinition[Any], version: int, key: str, *, is_old: bool = False) -> str:
+    """Return a key with current names of states, given one from an older version, which answers may still use.
+
+    A name that is known now stays as it is, unless the key is certainly of the older version.
+    """
     parts = key.split(SEPARATOR)
     states: Mapping[str, Any] = flow.states
     for number, part in enumerate(parts):
         found = _KEY.fullmatch(part)
         if found is None:
             break
-        is_known = found[2] in states or found[2].isdecimal()  # the members of `each` are numbers
+        is_known = (found[2] in states and not is_old) or found[2].isdecimal()  # the members of `each` are numbers
         name = found[2] if is_known else _present_name(flow, version, found[2])
         parts[number] = f"{found[1]}{name}{found[3] or ''}"
         state = next(iter(states.values())) if name.isdecimal() else states.get(name)
@@ -288,14 +297,33 @@ def present_key(flow: FlowDefinition[Any], version: int, key: str) -> str:
 
 
 def _present_name(flow: FlowDefinition[Any], version: int, name: str) -> str:
-    record: dict[str, Any] = {"state": name, "inbox": {name: []}, "data": defaultdict(str)}
     for number in range(version, flow.version):
         for step in _steps_of(flow, number):
-            with suppress(Exception):  # the step reads more of a record than its names
-                made = step(copy(record))
-                (name,) = made["inbox"]
-                record = made
-    return str(name)
+            name = _name_after(step, flow, number, name)
+    return name
+
+
+def _name_after(step: Upgrade, flow: FlowDefinition[Any], version: int, name: str) -> str:
+    """Return the name that an upgrade gives to a state.
+
+    The upgrade is tried on a record with this name alone.  It may also read the data, so the data get each field that
+    it asks for, with one value after the other.
+    """
+    for value in _UNKNOWN:
+        data: dict[str, Any] = {}
+        while True:
+            record = {"flow": flow.name, "version": version, "state": name, "inbox": {name: []}, "data": {**data}}
+            try:
+                (new,) = step(record)["inbox"]
+                return str(new)
+            except (KeyError, _FieldMissing) as error:
+                field = error.field if isinstance(error, _FieldMissing) else error.args[0]
+                if field in data:
+                    break
+                data[field] = value
+            except Exception:  # it needs another value, or more of a record than its names and data
+                break
+    return name
 
 
 def _steps_of(flow: FlowDefinition[Any], version: int) -> Sequence[Upgrade]:
@@ -407,7 +435,7 @@ def reshaped(
             raise SnapshotError(f"{where}: expected fields for reshaped to change, got {safe_repr(data)}")
         for name in gone:
             if name not in data:
-                raise SnapshotError(f"{where}: expected one of its fields ({', '.join(data)}), got {name!r}")
+                raise _FieldMissing(f"{where}: expected one of its fields ({', '.join(data)}), got {name!r}", name)
         kept = {rename.get(name, name): value for name, value in data.items() if name not in drop}
         for name in made:
             if name in data and name not in gone:

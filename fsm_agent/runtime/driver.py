@@ -214,13 +214,11 @@ class Driver(ABC):
             if recorder is not None and recorder.is_behind:
                 yield from self._catch_up()
                 continue
-            if self._no_room and process.record is not self._full_at:
-                self._offer_again()
             events: Iterable[Event]
             is_late = self._deadline is not None and self.is_late
             if process.end_request is not None:
                 events = self._end(process.end_request)
-            elif recorder is not None and recorder.signals and not self._is_instant_next():
+            elif recorder is not None and self._has_posts(recorder) and not self._is_instant_next():
                 events = self._take_post(recorder.signals.popleft())
             elif self.waiting and not is_late and (not self.active or self._can_join()):
                 events = self._begin(self.waiting.popleft())
@@ -332,11 +330,12 @@ class Driver(ABC):
         self._no_room += [post] * is_behind
         return is_behind
 
-    def _offer_again(self) -> None:
-        """Take the posts again for which there was no room, since a step may have made some."""
-        assert self.recorder is not None
-        self.recorder.signals.extendleft(reversed(self._no_room))
-        self._no_room = []
+    def _has_posts(self, recorder: Recorder) -> bool:
+        """Return whether there are posts to take.  A step may have made room for those that found none."""
+        if self._no_room and self.process.record is not self._full_at:
+            recorder.signals.extendleft(reversed(self._no_room))
+            self._no_room = []
+        return bool(recorder.signals)
 
     def _keep_for_function(self, post: PostedOutcome) -> bool:
         """Return whether a post is for a run that a function has begun.

@@ -176,8 +176,8 @@ class StoreRecorder:
         self._inside = runs_inside(waits)  # the runs that rest while this run asks their questions
         self._driver: weakref.ref[Driver] | None = None
         self._lock = threading.RLock()
-        if signals:
-            self._receive(signals)
+        if signals:  # the run asked under the names of the code that saved it
+            self._receive(signals, process.present_key)
 
     # For drivers
 
@@ -441,7 +441,7 @@ class StoreRecorder:
         self._seen.add(post.id)
         self.signals.append(post)
 
-    def _receive(self, signals: Iterable[Signal]) -> None:
+    def _receive(self, signals: Iterable[Signal], now_called: Callable[[str], str] = str) -> None:
         is_ending = is_new = False
         with self._lock:
             for signal in signals:
@@ -454,7 +454,8 @@ class StoreRecorder:
                     self.mark_taken(PostedOutcome(signal.id, signal.key, "", signal.by), error)
                     continue
                 is_new, is_ending = True, is_ending or ends
-                self.signals.append(PostedOutcome(signal.id, posted.key, bytes(posted.outcome).decode(), signal.by))
+                key, document = now_called(posted.key), bytes(posted.outcome).decode()
+                self.signals.append(PostedOutcome(signal.id, key, document, signal.by))
         driver = None if self._driver is None else self._driver()
         if is_new and driver is not None:
             (driver.wake if is_ending else driver.wake_for_post)()

@@ -370,3 +370,44 @@ def test_a_value_that_is_added_is_of_each_run_by_itself() -> None:
     upgrade = reshaped(add={"more": value})
     value["a"].append(2)
     assert upgrade({"flow": "f", "data": {}})["data"] == {"more": {"a": [1]}}
+
+
+@pytest.mark.parametrize("is_inside", [False, True], ids=["alone", "inside"])
+def test_a_gather_that_is_renamed_is_replayed(is_inside: bool) -> None:
+    """The journal holds the path of each step under the names that its states had."""
+    store = MemoryStore()
+
+    def made(group: str, member: str, **options: Any) -> Flow[str]:
+        both = gather(group, *[wait(str, name=name)(lambda d: "?") for name in (member, "bob")])
+        rows = [both.done(over, do=lambda d, found: "".join(found))]
+        if not is_inside:
+            return Flow("letters", str, start=both, store=store, rows=rows, **options)
+        inner = subflow("inner", Flow("letters", str, start=both, rows=rows, **options), lambda d: d)
+        return Flow("outer", str, start=inner, store=store, rows=[inner.done(over, do=lambda d, found: found)])
+
+    old = made("both", "ann")
+    with pytest.raises(FlowSuspended):
+        old.call("", run_id="r")
+    path = "inner#1/both#1" if is_inside else "both#1"
+    with pytest.raises(FlowSuspended):
+        old.runs.resume("r", {f"{path}/answer:ann": "x"})
+    new = made("all_of_them", "anna", version=2, upgrades={1: renamed(both="all_of_them", ann="anna")})
+    assert new.runs.resume("r", "y").output == "xy"
+    assert new.runs.replay("r").data == "xy"
+
+
+def test_states_that_swap_their_names_are_replayed() -> None:
+    store = MemoryStore()
+
+    def made(first: str, second: str, **options: Any) -> Flow[str]:
+        one, two = (wait(str, name=name)(lambda d: "?") for name in (first, second))
+        rows = [one.done(two, do=lambda d, a: d + a), two.done(over, do=lambda d, a: d + a)]
+        return Flow("letters", str, start=one, store=store, rows=rows, **options)
+
+    old = made("a", "b")
+    for answer in (None, "x"):
+        with pytest.raises(FlowSuspended):
+            old.runs.resume("r", answer) if answer else old.call("", run_id="r")
+    new = made("b", "a", version=2, upgrades={1: renamed(a="b", b="a")})
+    assert new.runs.resume("r", "y").output == "xy"
+    assert new.runs.replay("r").data == "xy"

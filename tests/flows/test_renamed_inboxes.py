@@ -33,6 +33,18 @@ def english(record: dict[str, Any]) -> dict[str, Any]:
     return {**record, "data": {"paid": record["data"]["paid"], "lang": "en"}}
 
 
+def renamed_and_moved(record: dict[str, Any]) -> dict[str, Any]:
+    """Rename the state and move the data in one function, which needs the data as they are."""
+    data = dict(record["data"])
+    paid = (data.pop("paid") + 1) // 1 - 1
+    return renamed(paying="payment")({**record, "data": {**data, "paid": paid, "lang": "en"}})
+
+
+def renamed_and_reshaped(record: dict[str, Any]) -> dict[str, Any]:
+    """Apply two upgrades, of which the second needs a field."""
+    return reshaped(drop=["paid"], add={"lang": "en"})(renamed(paying="payment")(record))
+
+
 def shop(store: Any, version: int, name: str, data: Any = Order, **upgrades: Any) -> Flow[Any]:
     @wait(int, early=True, name=name)
     def paying(order: Any) -> str:
@@ -64,8 +76,10 @@ def test_it_is_taken_under_the_new_name(is_read: bool) -> None:
         {1: [reshaped(add={"lang": "en"}), renamed(paying="payment")]},
         {1: [english, renamed(paying="payment")]},
         {1: renamed(paying="money"), 2: english, 3: renamed(money="payment")},
+        {1: renamed_and_moved},
+        {1: renamed_and_reshaped},
     ],
-    ids=["and then its data", "after its data", "beside a function", "over versions"],
+    ids=["and then its data", "after its data", "beside a function", "over versions", "in one function", "in one"],
 )
 def test_it_is_taken_although_the_data_change_too(upgrades: Any, is_read: bool) -> None:
     store = MemoryStore()
@@ -129,3 +143,33 @@ def test_a_member_takes_what_was_answered_under_its_old_name(around: Around, key
         new.runs.resume("r")
     (asked,) = [effect.key for effect in waiting.value.run.effects]
     assert asked.endswith("answer:bob")
+
+
+@pytest.mark.parametrize("is_inside", [False, True], ids=["alone", "inside"])
+@pytest.mark.parametrize("way", ["posted", "by key", "by state"])
+def test_members_that_swap_their_names_take_what_they_were_asked(way: str, is_inside: bool) -> None:
+    """The question was asked under the name that another member has now."""
+    store = MemoryStore()
+
+    def made(first: str, second: str, **options: Any) -> tuple[Flow[Any], Any]:
+        one, two = (wait(str, name=name)(lambda d: "?") for name in (first, second))
+        both = gather("both", one, two)
+        flow = Flow("voting", tuple, start=both, rows=[both.done(end("over"), do=lambda d, found: found)], **options)
+        if not is_inside:
+            return replace(flow, store=store), one
+        inner = subflow("inner", flow, lambda d: d)
+        rows = [inner.done(end("over"), do=lambda d, found: found)]
+        return Flow("outer", tuple, start=inner, store=store, rows=rows), one
+
+    old, _ = made("ann", "bob")
+    with pytest.raises(FlowSuspended):
+        old.call((), run_id="r")
+    new, first = made("bob", "ann", version=2, upgrades={1: renamed(ann="bob", bob="ann")})
+    path = "inner#1/both#1" if is_inside else "both#1"
+    answers: dict[Any, Any] = {f"{path}/answer:ann": Returned(text='"first"')}
+    if way == "posted":
+        new.runs.all.answer("r", answers)
+    with pytest.raises(FlowSuspended):
+        new.runs.resume("r", {"posted": None, "by key": answers, "by state": {first: "first"}}[way])
+    result = new.runs.resume("r", {f"{path}/answer:ann": "second"})  # as it is asked now
+    assert result.output == ("first", "second")
