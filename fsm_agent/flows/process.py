@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import replace
 from functools import partial, singledispatch
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
@@ -257,7 +258,10 @@ class FlowProcess(Process):
         at_s = r.trace[-1].at_s
         if not isinstance(child, AgentCall):
             state_result: StateResult = child.state_result()
-            return state_result._replace(at_s=at_s, usage=r.total_usage)
+            answer = state_result.answer
+            if state_result.trigger == "failed" and not answer.where:  # a group names the member
+                answer = replace(answer, where=state.name)
+            return state_result._replace(answer=answer, at_s=at_s, usage=r.total_usage)
         ending, detail = r.ending, r.ending.detail
         if r.state is State.COMPLETED:
             output = child.output

@@ -263,7 +263,7 @@ class FlowRun(FlowProcess, Generic[D]):
         r = self.record
         assert r.ending is not None
         if r.ending.is_failure:
-            return StateResult("failed", Failure(str(r.state), r.ending.detail, self.flow.name, r.data), 0.0)
+            return StateResult("failed", Failure(str(r.state), r.ending.detail, data=r.data), 0.0)
         return StateResult("done", r.data, 0.0)
 
     # Steps

@@ -32,7 +32,7 @@ _KEY = re.compile(r"((?:[a-z]+:)?)([^#:/]+)([#:/].*)?", re.DOTALL)  # answer:rev
 _BY_KEY = ("once", "children", "settled")  # parts of a record
 _BY_STATE = ("first_due_at_s", "inbox")
 _NO_FIELDS: Mapping[str, Any] = {}
-_UNKNOWN = ("", 0, (), {})  # values for the fields of data of which only the names are known
+_UNKNOWN: tuple[Any, ...] = ("", 0, (), {})  # values for the fields of data of which only the names are known
 
 
 class _FieldMissing(SnapshotError):

@@ -554,6 +554,7 @@ def test_a_flow_inside_that_fails_gives_what_it_had_come_to(kind: str) -> None:
         assert isinstance(why, Failure)
         assert (why.reason, why.detail) == ("sold_out", "no tea")
         assert why.data == Order(("begun", "tea"))
+        assert why.where == ("0" if kind == "each" else "one")  # the member, or else the state
 
 
 def test_a_failure_among_results_keeps_the_type_of_its_data_in_a_group() -> None:
