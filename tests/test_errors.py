@@ -21,6 +21,7 @@ from fsm_agent.errors import (
     ErrorReport,
     FsmAgentError,
     IllegalTrigger,
+    InboxFull,
     JournalError,
     OutcomeError,
     Overloaded,
@@ -52,7 +53,8 @@ def test_the_tree():
     assert {error for error in every if ProviderError in error.__bases__} == {*PROVIDER_ERRORS} - {ProviderError}
     parse = {TagNotFound, ParseFailed}
     assert {error for error in every if ParseError in error.__bases__} == parse
-    values = {UsageError, *usage, ParseError, *parse, SnapshotError, JournalError, ReplayError}
+    assert InboxFull.__bases__ == (OutcomeError,)
+    values = {UsageError, *usage, InboxFull, ParseError, *parse, SnapshotError, JournalError, ReplayError}
     assert {error for error in every if issubclass(error, ValueError)} == values
 
 
