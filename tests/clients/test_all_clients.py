@@ -70,10 +70,3 @@ class TestScript(ClientConformance):
 
     def serving(self, *answers: ScriptedAnswer) -> Any:
         return nullcontext(scripted(*answers))
-
-
-class TestFallbackOfScripts(ClientConformance):
-    reopens = True
-
-    def serving(self, *answers: ScriptedAnswer) -> Any:
-        return nullcontext(FallbackClient([scripted(AuthFailed("not here", status=401)), scripted(*answers)]))

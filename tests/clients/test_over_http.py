@@ -94,17 +94,6 @@ def test_functions_are_withdrawn_by_leaving_out_the_key():
         assert server.requests[1]["messages"][-1]["role"] == "user"
 
 
-def test_an_empty_result_goes_out_as_braces_and_never_as_null():
-    def nothing() -> str:
-        """Say nothing."""
-        return ""
-
-    with StubServer([asks("nothing", ""), "ok"]) as server:
-        client = client_for("openai-compatible:stub-model", base_url=server.base_url, api_key=KEY)
-        Agent(client, functions=[nothing]).call("go")
-        assert server.requests[1]["messages"][-1]["content"] == "{}"
-
-
 class Sum(BaseModel):
     total: int
 

@@ -124,16 +124,6 @@ def test_ids_that_are_too_long_are_replaced() -> None:
     assert ids(items(Message.of("assistant", call("1.0", "x" * 64)))) == [("function_call", "x" * 64)]
 
 
-def test_arguments_that_went_out_can_always_be_parsed() -> None:
-    calls = [call("1.0", arguments='{"a": '), call("1.1", arguments="[1]"), call("1.2", arguments="")]
-    told = items(Message.of("assistant", *calls))
-    assert [item["arguments"] for item in told] == [
-        '{"invalid_arguments":"{\\"a\\": "}',
-        '{"invalid_arguments":"[1]"}',
-        "{}",
-    ]
-
-
 def test_message_from_elsewhere_stands_before_its_calls_and_thinks_nothing() -> None:
     foreign: tuple[Any, ...] = (
         Reasoning(text="hm", signature="s"),
