@@ -348,7 +348,6 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, str]] = {  # what is done, 
         "FlowError",
         "over",
     ),
-    "exploring what is no flow": (lambda: explore(3, 0, {}), "UsageError", "flow"),
     "exploring with one answer": (
         lambda: explore(flow(), 0, {number: 2}),
         "UsageError",
