@@ -101,7 +101,8 @@ def _describe_prompt(prompt: Prompt, file: Path | None) -> dict[str, Any]:
         if (handler := getattr(prompt, f"on_{kind}")) != usual:
             words = str(handler) if isinstance(handler, str) else getattr(handler, "template", None)
             row[f"on_{kind}"] = words or _named(handler)
-    return {**row, "file": file and str(file), "fingerprint": prompt.fingerprint}
+    includes = sorted(getattr(prompt.template, "parts", ()))
+    return {**row, "includes": includes, "file": file and str(file), "fingerprint": prompt.fingerprint}
 
 
 def _named(item: Any) -> str:

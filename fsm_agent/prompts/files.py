@@ -118,7 +118,7 @@ class Loading:
         """Return the prompt, or raise an error with the file and line of the first problem."""
         content = read(self.file, self.within)
         self._take(content, overrides)
-        template = template_in(content, self.file)
+        template = template_in(content, self.file, self.within)
         for kind in HANDLERS:
             if f"on_{kind}" not in overrides:
                 self._take_handler_beside(kind)
@@ -153,7 +153,7 @@ class Loading:
         """Return the handler in a file: a prompt if the file has front matter, otherwise the file's text."""
         content = read(file, self.within)
         if not content.has_front:
-            return template_in(content, file)
+            return template_in(content, file, self.within)
         return Loading(file, self.within, self.names).prompt("", {})
 
     # Front matter

@@ -28,6 +28,8 @@ from fsm_agent.prompts.template import (
     files_in,
     package_prompts,
     problem,
+    read,
+    template_in,
 )
 from fsm_agent.validation import require
 
@@ -145,12 +147,12 @@ class Prompts:
         return default
 
     def names(self) -> list[str]:
-        """Return the sorted names of all prompts under the root."""
+        """Return the sorted names of all prompts under the root, without include files, which begin with ``_``."""
         prefix = f"{self.root}/" if self.root else ""
         names = {path.removeprefix(prefix) for path in PROMPTS if path.startswith(prefix)}
         for folder in self.directories:
             for _, name in files_in(folder / self.root):
-                if _NAME.fullmatch(name):
+                if _NAME.fullmatch(name) and not name.rpartition("/")[2].startswith("_"):
                     names.add(name)
         return sorted(names)
 
@@ -175,9 +177,11 @@ class Prompts:
         return [*problems]
 
     def _check(self, file: Path, name: str, folder: Path) -> None:
-        """Refuse a file that is neither a prompt nor a handler for one."""
+        """Refuse a file that is neither a prompt, nor a handler for one, nor an include file."""
         stem, dot, kind = name.rpartition(".")
-        if dot and _NAME.fullmatch(stem):
+        if name.rpartition("/")[2].startswith("_"):
+            template_in(read(file, folder), file, folder)
+        elif dot and _NAME.fullmatch(stem):
             if kind not in HANDLERS:
                 raise problem(file, f"expected a kind of handler, got {kind!r}{hint(kind, HANDLERS)}")
             if not any((folder / self.root / f"{stem}{suffix}").exists() for suffix in SUFFIXES):

@@ -18,6 +18,7 @@ from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from fsm_agent._internal.structs import Value
 from fsm_agent._internal.text import hint
 from fsm_agent.errors import PromptError
 
@@ -33,6 +34,42 @@ _NO_VARIABLES = frozenset(("true", "false", "none", "self", "super", "loop", "ca
     *("range", "dict", "lipsum", "cycler", "joiner", "namespace")  # Jinja2's globals
 }
 _PLAIN = frozenset((str, int, float, bool, type(None)))  # printed as in Python
+
+
+class Joined(str):
+    """A template's text, with the templates that it includes, extends or imports, by name."""
+
+    __slots__ = ("_hash", "parts")
+
+    _hash: int
+    parts: Mapping[str, str]
+
+    def __new__(cls, text: str, parts: Mapping[str, str]) -> Joined:
+        made = super().__new__(cls, text)
+        made.parts = parts
+        made._hash = hash((text, tuple(sorted(parts.items()))))
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Joined) and str.__eq__(self, other) and self.parts == other.parts
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Joined, (str(self), dict(self.parts))
+
+
+class _Reference(Value, frozen=True):
+    """A place in a template that names other templates."""
+
+    line: int
+    names: tuple[str, ...]  # the first that exists is used; empty if computed
+    is_optional: bool = False
+    is_base: bool = False  # whether it is extended
 
 
 @cache
@@ -78,7 +115,11 @@ def _guarded_environment(guard: TextGuard) -> jinja2.Environment:
 @lru_cache(maxsize=1024)
 def _compiled(template: str, guard: TextGuard | None = None) -> jinja2.Template:
     environment = _guarded_environment(guard) if guard else _environment()
-    return environment.from_string(template)
+    if isinstance(template, Joined):
+        from jinja2 import DictLoader
+
+        environment = environment.overlay(loader=DictLoader(template.parts))
+    return environment.from_string(str(template))
 
 
 @lru_cache(maxsize=1024)
@@ -98,25 +139,44 @@ def variables(template: str) -> frozenset[str]:
     if (pieces := _pieces(template)) is not None:
         return frozenset(pieces[1::2])
     from jinja2 import TemplateSyntaxError
-    from jinja2.meta import find_undeclared_variables
 
     try:
-        tree = _environment().parse(template)
-        _check_references(tree)
-        return frozenset(find_undeclared_variables(tree))
+        parts = template.parts if isinstance(template, Joined) else {}
+        return frozenset(_needed(str(template), parts, frozenset(), set()))
     except TemplateSyntaxError as error:
         raise _wrong_syntax(template, error) from error
     except RecursionError:
         raise PromptError(f"the template {template[:60]!r} is nested too deeply") from None
 
 
-def _check_references(tree: jinja2.nodes.Template) -> None:
-    """Refuse a template that includes, extends or imports another one."""
-    from jinja2 import TemplateSyntaxError, nodes
+def _needed(
+    template: str, parts: Mapping[str, str], assigned: frozenset[str], seen: set[tuple[str, frozenset[str]]]
+) -> Iterator[str]:
+    from jinja2.meta import find_undeclared_variables
+    from jinja2.nodes import Name
+
+    tree = _environment().parse(template)
+    yield from find_undeclared_variables(tree) - assigned
+    if not parts:
+        return
+    assigned = assigned.union([node.name for node in tree.find_all(Name) if node.ctx == "store"])
+    for name in [name for reference in _references(tree) for name in reference.names if name in parts]:
+        if (name, assigned) not in seen:
+            seen.add((name, assigned))
+            yield from _needed(parts[name], parts, assigned, seen)
+
+
+def _references(tree: jinja2.nodes.Template) -> Iterator[_Reference]:
+    """Yield the places where a template includes, extends or imports others, in order."""
+    from jinja2 import nodes
 
     for node in tree.find_all((nodes.Include, nodes.Extends, nodes.Import, nodes.FromImport)):
-        what = "expected a template that needs no other one, got a reference to one"
-        raise TemplateSyntaxError(f"{what}; pass its text as a variable", node.lineno)
+        named: Any = node.template  # type: ignore[attr-defined]
+        items = named.items if isinstance(named, nodes.List | nodes.Tuple) else [named]
+        names = [item.value for item in items if isinstance(item, nodes.Const) and isinstance(item.value, str)]
+        is_optional = bool(getattr(node, "ignore_missing", False))
+        is_base = isinstance(node, nodes.Extends)
+        yield _Reference(node.lineno, tuple(names) if len(names) == len(items) else (), is_optional, is_base)
 
 
 def check_used(template: str, values: Mapping[str, Any]) -> None:
@@ -194,7 +254,9 @@ def _wrong_syntax(template: str, error: jinja2.TemplateSyntaxError) -> PromptErr
 
 SUFFIXES = (".jinja", ".md", ".txt")
 MAX_FILE_BYTES = 256_000
+MAX_PARTS = 100  # templates that one may include, directly or indirectly
 FENCE = "+++"  # the line before and after front matter
+_PART = re.compile(r"(?!\.)[A-Za-z0-9_.-]+(/(?!\.)[A-Za-z0-9_.-]+)*")
 _YAML = re.compile(r"---[ \t]*\n(?:(?:[A-Za-z_][\w -]*:|[ \t]|-[ \t]|#).*\n|\n)+---[ \t]*(?:\n|\Z)")
 
 
@@ -280,7 +342,9 @@ def handler_text(file: Path, owner: str) -> str:
 
 
 def read_template(file: Path) -> str:
-    """Return the template in a file.
+    """Check a template file, and return its text with the templates that it includes.
+
+    The final line break is not part of the template.
 
     Raises:
         PromptError: If the file cannot be read, its template is wrong, or it has front matter.
@@ -305,19 +369,61 @@ def read(file: Path, within: str | Path | None = None) -> Content:
     raise problem(file, f"expected the end of the front matter, got none; add a second line {FENCE!r}", 1)
 
 
-def template_in(content: Content, file: Path) -> str:
-    """Check the template in a file, and return it.  The final line break is not part of the template."""
+def template_in(content: Content, file: Path, within: str | Path | None = None) -> str:
+    """Return the template in a file, with the templates that it includes."""
     text = content.text.removesuffix("\n")
-    try:
-        variables(text)
-    except PromptError as error:
-        syntax = error.__cause__
-        if (line := getattr(syntax, "lineno", None)) is None:
-            raise problem(file, str(error)) from error
-        line += content.line
-        text = f"the template is wrong in line {line}: {getattr(syntax, 'message', syntax)}"
-        raise problem(file, text, line) from error
-    return text
+    gathering = _Gathering(Path(file.parent if within is None else within))
+    gathering.add(text, file, content.line, [str(file)])
+    return Joined(text, gathering.parts) if gathering.parts else text
+
+
+class _Gathering:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.parts: dict[str, str] = {}
+
+    def add(self, text: str, file: Path, before: int, trail: list[str]) -> None:
+        """Check a template that begins after ``before`` lines of its file, and read the templates that it includes.
+
+        ``trail`` holds the files that led to this one, followed by this one.
+        """
+        try:
+            variables(text)
+        except PromptError as error:
+            syntax = error.__cause__
+            line = getattr(syntax, "lineno", None)
+            if line is None:
+                raise problem(file, str(error)) from error
+            text = f"the template is wrong in line {before + line}: {getattr(syntax, 'message', syntax)}"
+            raise problem(file, text, before + line) from error
+        for reference in _references(_environment().parse(text)) if "{%" in text else ():
+            line = before + reference.line
+            for name in self._there(reference, file, line):
+                path = self.root / name
+                if str(path) in trail:
+                    circle = " -> ".join([*trail[trail.index(str(path)) :], str(path)])
+                    raise problem(file, f"expected includes without a cycle, got {circle}", line)
+                if name in self.parts:
+                    continue
+                if len(self.parts) >= MAX_PARTS:
+                    raise problem(file, f"expected at most {MAX_PARTS} included templates, got more", line)
+                part = read(path, self.root)
+                self.parts[name] = part.text.removesuffix("\n") if reference.is_base else part.text
+                self.add(self.parts[name], path, part.line, [*trail, str(path)])
+
+    def _there(self, reference: _Reference, file: Path, line: int) -> list[str]:
+        """Return the existing templates among those that a reference names."""
+        if not reference.names:
+            raise problem(file, "expected the name of a template in quotes, got one that is computed", line)
+        for name in reference.names:
+            if not _PART.fullmatch(name):
+                right = "a path below the folder of prompts, such as '_parts/style.jinja'"
+                raise problem(file, f"expected {right}, got {name!r:.80}", line)
+        there = [name for name in reference.names if (self.root / name).is_file()]
+        if not there and not reference.is_optional:
+            places = ", ".join([repr(str(self.root / name)) for name in reference.names])
+            raise problem(file, f"the template {reference.names[0]!r} is missing; searched: {places}", line)
+        return there
 
 
 def _read_file(file: Path, within: str | Path | None) -> str:

@@ -430,9 +430,10 @@ class TestKept:
         assert at_fault in refused("runs", "resume", *MODEL, *words, code=code)
 
 
-def test_a_prompt_in_a_file_anywhere(here: Path, model: Callable[..., Script]):
+def test_a_prompt_in_a_file_anywhere_includes_those_beside_it(here: Path, model: Callable[..., Script]):
     (here / "shop").mkdir()
-    (here / "shop" / "task.jinja").write_text("The price of {{ task }}")
+    (here / "shop" / "task.jinja").write_text('{% include "_b.jinja" %} of {{ task }}')
+    (here / "shop" / "_b.jinja").write_text("The price")
     script = model("9")
     ask("lamps", "--prompt", "shop/task.jinja")
     assert said(script, 0)[-1] == ("user", "The price of lamps")

@@ -26,9 +26,10 @@ functions = ["wareshop:stock"]
 [settings]
 temperature = 0
 +++
-You are friendly.
+{% include "shop/_tone.md" %}
 Take the order: {{ text }}
 """,
+    "_tone.md": "You are friendly.\n",
     "order.exception.md": "No: {{ error_message }}\n",
     "plain.txt": "Say hello.\n",
 }
@@ -38,7 +39,7 @@ BROKEN = {
     "gone.final.md": "x",
     "two words.txt": "x",
     "plain.md": "x",
-    "part.md": "{% if %}",
+    "_part.md": "{% if %}",
     "linked.md": '{% include "../wareshop.py" %}',
 }
 
@@ -90,10 +91,10 @@ def test_check_tells_the_first_problem_of_each_file(folder: Path):
     write(folder, BROKEN)
     told = prompts("check", code=1)
     assert [line.partition("shop/")[2] for line in told.splitlines() if line.startswith("prompts/")] == [
-        *("broken.md:2", "gone.final.md", "linked.md:1", "order.excption.md", "part.md:1"),
-        *("plain.md", "two words.txt"),
+        *("_part.md:1", "broken.md:2", "gone.final.md", "linked.md:1"),
+        *("order.excption.md", "plain.md", "two words.txt"),
     ]
-    for name in ("'outptu'", "'excption'", "'gone'", "'plain.md' and 'plain.txt'"):
+    for name in ("'outptu'", "'excption'", "'gone'", "'plain.md' and 'plain.txt'", "'../wareshop.py'"):
         assert name in told
 
 
@@ -104,7 +105,7 @@ def test_what_a_prompt_names_is_looked_up(folder: Path):
 
 def test_show_tells_all_that_makes_it_and_drives_no_terminal(folder: Path):
     shown = prompts("show", "shop/order")
-    for told in ("temperature=0", "No: {{ error_message }}", "You are friendly.", "prompts/shop/order.jinja"):
+    for told in ("temperature=0", "No: {{ error_message }}", "shop/_tone.md", "prompts/shop/order.jinja"):
         assert told in shown
     assert "fingerprint: " in shown
     assert shown.splitlines()[-1] == "Take the order: {{ text }}"

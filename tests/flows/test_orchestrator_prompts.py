@@ -35,10 +35,11 @@ def test_files_take_their_places(tmp_path: Path) -> None:
     folder = tmp_path / "my_team"
     folder.mkdir()
     (folder / "deciding.jinja").write_text("What now? {{ attempts }}\n")
-    (folder / "validating.jinja").write_text("Is it good? {{ output }}\n")
+    (folder / "_tone.jinja").write_text("Be kind.")
+    (folder / "validating.jinja").write_text("{% include 'my_team/_tone.jinja' %} Is it good? {{ output }}\n")
     ones = asked(prompts=Prompts("my_team", directory=tmp_path))
     assert ones.decided == ["What now? - worker: validation failed: dull"]
-    assert ones.validator.requests[0].messages[-1].text == "Is it good? A"
+    assert ones.validator.requests[0].messages[-1].text == "Be kind. Is it good? A"
 
 
 def test_a_registered_prompt_goes_first() -> None:

@@ -138,20 +138,6 @@ class TestErrors:
             render(template, {"x": values})
         assert values == [1]
 
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "{% include '/etc/passwd' %}",
-            "{% include ['a', 'b'] ignore missing %}",
-            "{% extends x %}",
-            "{% import 'a' as m %}",
-            "{% from 'a' import b %}",
-        ],
-    )
-    def test_no_template_names_another_one(self, text):
-        with pytest.raises(PromptError, match="line 2: "):
-            Prompt(f"x\n{text}")
-
     def test_what_fails_while_rendering(self):
         for template in ("{{ 1 / 0 }}", "{{ x() }}", "{{ x }}", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"):
             with pytest.raises(PromptError):
