@@ -1,5 +1,8 @@
-"""Events that are derived from records: changes to dialogs, and the starts and ends of functions that are agents."""
+"""Events that are derived from records: changes to dialogs, and the starts and ends of functions that are agents.
 
+`fsm_agent.context.fitting` reports what a request masks or leaves out.  `fsm_agent.runtime.call_activities` reports
+loops.
+"""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

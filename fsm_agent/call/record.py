@@ -206,7 +206,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
     identical_rounds: int = 0  # how many rounds in a row are equal to the newest; counted only under a limit
     tallies: Mapping[str, Tally] = field(default_factory=dict)  # by name, of functions with a budget
     once: Mapping[str, OnceRun] = field(default_factory=dict)  # by the ids of calls of the round
-    is_drafted: bool = False  # True after the first of two stages (`Prompt.mode`)
+    is_drafted: bool = False  # True after the draft, if the prompt has two stages or a finalizer
     is_checked: bool = False  # True if the call has a check of its answers, `Agent.check`
     released: tuple[int, ...] = ()  # rounds whose results are no longer needed, from 1
     started_at_s: float = 0.0  # Unix time

@@ -1,6 +1,7 @@
 """Conditions that end a call before the model is done.
 
 Each function here makes a `stop_when`, which an agent calls on every reply, before it runs the reply's functions.
+Limits are in `fsm_agent.call.limits`.  The guard `loop_must_stop` in `fsm_agent.call.table` stops loops.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A budget says how many tokens a request may have, and which passes shorten it if it has more.  A view is made for one
 request and then discarded, while the dialog itself stays whole.  Views depend only on the record, so a restored call
-shows the same messages.
+shows the same messages.  `View.new_events` reports what was masked or left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The log of steps.
+"""The log of steps, and the hook that writes it.
 
 Each line is short and has no control characters, keys, dialog, arguments or results.
 """

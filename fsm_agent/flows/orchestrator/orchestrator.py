@@ -1,4 +1,4 @@
-"""The orchestrator, its states and its table."""
+"""The orchestrator, its states and its table.  Its data and its result are in `fsm_agent.flows.orchestrator.job`."""
 
 from __future__ import annotations
 
