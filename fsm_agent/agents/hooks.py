@@ -1,6 +1,7 @@
 """Hooks: objects with methods that receive events.
 
-Ready-made hooks are `Metrics` in this module, `fsm_agent.runtime.log.LoggingHook` and `fsm_agent.cli.output.TerminalHook`.
+Ready-made hooks are `Metrics` in this module, `LoggingHook` in `fsm_agent.runtime.log`, and `TerminalHook` in
+`fsm_agent.cli.output`.
 
 A hook is any object with methods named after events, such as ``on_text_delta``, ``on_stepped`` or
 ``on_function_ended``.  ``on_event`` receives all events.  For each event, the hooks are called in their order, in the

@@ -3,6 +3,7 @@
 `fsm_agent.context.fitting` reports what a request masks or leaves out.  `fsm_agent.runtime.call_activities` reports
 loops.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,8 @@
-"""Replay a journal: a process takes the recorded steps again, and an error says where its steps differ."""
+"""Replay a journal: a process takes the recorded steps again, and an error says where its steps differ.
+
+Effects whose outcomes are in the journal are not performed again; all others are.  A ``once`` function that had begun
+is in doubt instead (`fsm_agent.runtime.run_function`).
+"""
 
 from __future__ import annotations
 

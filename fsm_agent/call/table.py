@@ -29,8 +29,8 @@ An answer may come as the arguments to a function (`Output.function`).  A reply 
 reply, and its function call gets a result so that the dialog can be sent.  If the reply calls other functions as well,
 they run first, and the answer is not read.
 
-If the prompt has a finalizer, or its mode is ``two_stage``, the first answer is a draft (`keep_draft`).  Another request
-asks for the final answer, without functions; `requests.active_prompt` chooses its prompt.
+If the prompt has a finalizer, or its mode is ``two_stage``, the first answer is a draft (`keep_draft`).  Another
+request asks for the final answer, without functions; `requests.active_prompt` chooses its prompt.
 
 If the agent has a check, an answer that the parser accepts waits for the verdict.  A refusal by the check is treated as
 a parse error.  Until the verdict, only the record's reply holds the answer.  An output from `stop_when` is not checked.

@@ -1,7 +1,8 @@
 """Claims runs, makes their processes, and releases runs that cannot be driven.
 
 Only the holder of a run's lease drives it.  `Claims.begin` claims a new run, `Claims.resume` a run by name, and
-`Claims.claim_due` the next due run for a worker.
+`Claims.claim_due` the next due run for a worker.  If a run with the same name exists, `Claims.begin` continues it
+if its task is the same, and otherwise refuses.  `fsm_agent.store.sql.statements` decides which due run comes first.
 
 `replay_run` makes a run's process from its journal.  `Claims.load_claimed` refuses a run that the current code cannot
 continue, and releases it with a question.  An agent's `ProcessFactory` makes a process from a header.

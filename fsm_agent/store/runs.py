@@ -1,7 +1,7 @@
 """Runs: processes whose journals are kept in a store.
 
-`Runs` adds signing keys, redaction and leases to a store.  Its `Journals` reads the journals, and its `Claims` decides
-who drives a run.
+`Runs` adds signing keys, redaction and leases to a store.  Its `Journals` reads the journals, and its `Claims` creates
+runs and decides who drives them.
 
 A retry undoes only the failure, so a run cannot be retried if its last entry is a success that led its flow to a
 failure.  The journal keeps the undone entries and says who retried the run.

@@ -1,4 +1,7 @@
-"""A chat page for an agent or a flow, as an ASGI application that also serves AG-UI clients."""
+"""A chat page for an agent or a flow, as an ASGI application that also serves AG-UI clients.
+
+The name of a conversation's run in the store begins with the user's name, so users see only their own conversations.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 The store is the queue, so a worker needs only the store and the agents' code.  There may be any number of workers, in
 any number of OS processes.  A run that must wait longer than the worker's patience rests in the store until it is due,
-and the next free worker takes it.  `fsm_agent.workers.pool` says how a stopped worker ends.
+and the next free worker takes it (`fsm_agent.store.claiming`).  `fsm_agent.workers.pool` says how a stopped worker
+ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The methods of `Store`, which run in transactions of SQLite or Postgres.
+"""The methods of `Store`, which run in transactions of SQLite or Postgres.  Their SQL is in `statements`.
 
 In a group commit, one thread writes the work of many threads in one transaction.  A commit waits for the disk, which
 takes as long for two hundred appends as for one, so work that arrives during a commit is collected for the next commit.
