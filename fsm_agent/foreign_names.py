@@ -118,8 +118,8 @@ def unknown_import(name: str) -> Exception:
     """Return the error for an unknown name in the package's top module.  The error suggests a counterpart, if any.
 
     For ``from fsm_agent import name``, Python replaces an `AttributeError` with its own `ImportError`, so a suggestion
-    must be in an `ImportError`.  There are no suggestions for submodules, because Python asks here before it loads
-    them.
+    must be in an `ImportError`.  There are no suggestions for submodules, because Python calls this function before it
+    loads them.
     """
     top = sys.modules["fsm_agent"]
     plain = AttributeError(f"module 'fsm_agent' has no attribute {name!r}", name=name, obj=top)

@@ -40,13 +40,13 @@ def invalid(what: str, value: object, right: str, kind: type[UsageError] = Usage
 
 
 def require(what: str, value: object, is_right: bool, right: str, kind: type[UsageError] = UsageError) -> None:
-    """Raise the error that `invalid` returns if the value is wrong."""
+    """If the value is wrong, raise the error that `invalid` returns."""
     if not is_right:
         raise invalid(what, value, right, kind)
 
 
 def require_fields(instance: object, owner: str, rights: Rules, kind: type[UsageError] = UsageError) -> None:
-    """Raise the error that `invalid` returns for the first field with a wrong value."""
+    """For the first field with a wrong value, raise the error that `invalid` returns."""
     for name, is_right, right in rights:
         value = getattr(instance, name)
         require(f"{name} of {owner}", value, is_right(value), right, kind)

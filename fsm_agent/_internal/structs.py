@@ -1,6 +1,6 @@
 """Values: immutable data, based on `msgspec`, which creates, compares, copies, writes and reads them in C.
 
-Among them are an immutable sequence that is cheap to append to, and an immutable mapping that is cheap to add to.
+The module also has an immutable sequence that is cheap to append to, and an immutable mapping that is cheap to add to.
 Pydantic is used for users' types: outputs, function arguments and configuration.
 """
 
@@ -99,7 +99,7 @@ T = TypeVar("T")
 
 
 def schema_of(kind: type[T], read: Callable[[str], T], write: Callable[[T], str]) -> CoreSchema:
-    """Return the schema for a field whose object ``write`` turns into JSON and ``read`` makes from JSON.
+    """Return the schema for a field whose value ``write`` converts to JSON and ``read`` makes from JSON.
 
     If either raises a `ValueError`, it becomes a validation error.
     """
@@ -165,7 +165,7 @@ class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class Tagged(Value, frozen=True, tag_field="kind"):
-    """A base for values that may be of several kinds, which the field ``kind`` names in JSON."""
+    """A base for values of several kinds.  In JSON, the field ``kind`` names the kind."""
 
     @property
     def kind(self) -> str:

@@ -102,7 +102,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         model: ``"provider:model"``, or a client.
         system: The system prompt for every call: text, a `Prompt` or a function.  A `Prompt` takes its variables from
             the call's ``system_args``.  A function takes the call's ``deps`` or no argument, and returns text.  It is
-            called when a run begins, and always with the ``deps`` that it needs.
+            called when a run begins, as soon as its ``deps`` are known.
         functions: The functions that the model may call: `Function`s, plain callables, toolsets and MCP servers.
             Toolsets and servers list their functions at the start of each call.
         output: The type of the answer; see `Prompt`.
@@ -121,7 +121,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
             `Retry`, in which case the model sees the message and tries again, within ``limits.parse_retries``.  Any
             other exception makes the call fail.  The check runs once per answer, even if the call is resumed.  It does
             not apply to the results of ``stop_when`` and ``classify``, nor to the answers from an agent that takes over
-            the dialog.  A call that has a check can be restored and resumed only with one.
+            the dialog.  A call that has a check can be restored and resumed only with a check.
         approve: A function that decides whether each function call is allowed, before any function in the round runs.
             It is not called for functions with ``needs_approval=False``.  It takes the function call and, optionally,
             its `Context`.  It returns True, False, ``Approved()``, ``Denied(reason)`` or ``Modified(arguments_json)``,
@@ -131,8 +131,8 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
             for every request (``[shorten(4_000), keep_last(8)]``), a `Budget` for requests that are too long, or both,
             with the budget last; see `fsm_agent.context`.  The default is ``Budget()`` if the model's context window is
             known.  ``[]`` sends the whole dialog.
-        keep: Passes that choose what is inherited by the next turn in a conversation, or by a call with
-            ``after=result``, such as ``[summarize(keep=12)]``.  The result's own dialog stays complete.
+        keep: Passes that choose what the next turn of a conversation or a call with ``after=result`` inherits, such as
+            ``[summarize(keep=12)]``.  The result's own dialog stays complete.
         results: How function results are changed before the model sees them.
         prices: The prices of the model's tokens: a `Price`, or a mapping from model names to prices, with ``"*"`` for
             all other models.  With prices, ``result.usage`` includes the cost.  By default, prices are looked up with
@@ -292,7 +292,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
 
         Raises:
             PromptError: If a variable is missing or not used.
-            UsageError: If values are given, but the system prompt is not a `Prompt`.
+            UsageError: If values are given but the system prompt is not a `Prompt`.
         """
         if not isinstance(self.system, Prompt):
             if values:
@@ -376,7 +376,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         return resolved
 
     def conversation(self, name: str, *, keep: AnyPass | Sequence[AnyPass] | None = None) -> Conversation[Deps, Out]:
-        """Return a conversation that the agent's store keeps under this name.  The first turn creates it.
+        """Return the conversation with this name in the agent's store.  The first turn creates it.
 
         ``agent.conversation("customer-17").call("…")`` continues it, from any process.
 
@@ -474,8 +474,8 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         The function takes a task and returns this agent's output.
 
         The inner call is part of the outer call, and shares its token budget and deps.  The outer call waits for
-        whatever the inner call waits for, under keys such as ``run:2.0/ask:2.0``.  Inner events are yielded as
-        `Inside`, and both agents' hooks receive them.  If the inner call fails, or agents are nested deeper than
+        whatever the inner call waits for, under keys such as ``run:2.0/ask:2.0``.  The inner call's events are reported
+        as `Inside`, and both agents' hooks receive them.  If the inner call fails, or agents are nested deeper than
         `Limits.depth`, the model sees an error.
 
         Args:

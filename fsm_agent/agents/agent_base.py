@@ -330,7 +330,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         return {name: value for name, value in vars(self).items() if name not in _CACHED}
 
     def _check_group(self, name: str, group: Sequence[str]) -> None:
-        """Refuse an agent that has nothing to do, and a configuration for unknown sub-agents."""
+        """Reject an agent with several sub-agents but no `answer`, and a configuration for unknown sub-agents."""
         cls = type(self)
         answer = getattr(self, "answer", None)
         if answer is not None:
@@ -405,7 +405,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         return super().as_function(name, description or self.description, **policy)
 
     def __call__(self, task: Any, **options: Any) -> Out:
-        """Do the task with these `CallOptions`, and return only the output."""
+        """Perform the task with these `CallOptions`, and return only the output."""
         output: Out = self.call(task, **options).output
         return output
 
@@ -427,7 +427,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
     ) -> Self:
         """Return a copy with some configuration keys changed and with its own sub-agents.
 
-        The copy shares everything else that the class's constructor made.  It keeps this agent's client unless
+        The copy shares everything else that the class's constructor created.  It keeps this agent's client unless
         ``client`` or ``model`` is given.
 
         Args:

@@ -1,6 +1,6 @@
 """Runs many tasks with limited concurrency.
 
-The results are in the order of the tasks.  A failed task does not affect the others' results.
+The results are in the order of the tasks.  A failed task does not affect the results of the others.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def _in_order(results: Iterable[TaskResult[Any]]) -> TaskResults[Any]:
 def _reporting(
     tasks: object, concurrency: object, progress: Progress, options: Mapping[str, Any]
 ) -> Iterator[Callable[[int], Any]]:
-    """Refuse invalid arguments, then yield a function that reports the number of finished tasks."""
+    """Reject invalid arguments, then yield a function that reports the number of finished tasks."""
     is_list = isinstance(tasks, Iterable) and not isinstance(tasks, str)
     require("tasks", tasks, is_list, "a list of tasks")
     require("concurrency", concurrency, is_whole(concurrency, 1), "a whole number of at least 1")

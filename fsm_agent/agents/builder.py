@@ -54,9 +54,9 @@ class PromptResolver:
         return prompt if self.is_fixed and prompt is self._prompt else self.resolve(prompt, self.offered(deps))
 
     def resolve(self, prompt: Prompt, offered: tuple[Function, ...]) -> Prompt:
-        """Return ``prompt`` with the agent's functions, output type and finalizer where it has none of its own.
+        """Return ``prompt``, with the agent's functions, output type and finalizer for those that it does not set.
 
-        MCP servers in the prompt are asked for their tools.
+        This also asks the MCP servers in the prompt for their tools.
         """
         prompt = (prompt.unresolved or prompt).for_call()
         if prompt is self._prompt and self.is_fixed:
@@ -75,7 +75,7 @@ class PromptResolver:
 
 
 def check_parser_args(prompt: Prompt, parser_args: Mapping[str, Any]) -> None:
-    """Refuse parser arguments for a prompt that has neither a parser nor an output type with validators."""
+    """Reject parser arguments for a prompt that has neither a parser nor an output type with validators."""
     if prompt.parser is None and prompt.output is str:
         raise UsageError(
             f"parser_args: expected a prompt with a parser or a type as output, got neither, for {parser_args!r:.200}"
@@ -83,7 +83,7 @@ def check_parser_args(prompt: Prompt, parser_args: Mapping[str, Any]) -> None:
 
 
 def check_needs(deps: object, functions: Iterable[Function]) -> None:
-    """Refuse ``deps`` that do not fit a function, such as None or a built-in value in place of the declared class."""
+    """Reject ``deps`` that do not fit a function, such as None or a built-in value in place of the declared class."""
     if deps is LATER:
         return
     for function in functions:
@@ -182,7 +182,7 @@ def _put_in_words(agent: Agent[Any, Any], dialog: Dialog, task: str | Payload, m
 
 
 def _visible(agent: Agent[Any, Any], payload: Payload, model: str | Client | None) -> Payload:
-    """Return those parts of a payload that the call's model accepts, because some models accept no images."""
+    """Return the parts of a payload that the call's model accepts.  Some models accept no images."""
     seen = payload.without_images
     if seen == payload:
         return payload

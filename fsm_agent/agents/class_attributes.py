@@ -38,7 +38,7 @@ _ELSEWHERE = {  # attributes that would be ignored in a class, and their right p
 
 
 def check_attributes(cls: type, base: type) -> None:
-    """Refuse attributes in a class or its mixins that would have no effect, such as misspelled arguments."""
+    """Reject attributes in a class or its mixins that would have no effect, such as misspelled arguments."""
     known = [*KNOWN, *[name for name in vars(base) if not name.startswith("_") and not callable(getattr(base, name))]]
     mixins = [each for each in cls.__mro__ if not issubclass(each, base) and not issubclass(base, each)]
     for owner in (cls, *mixins):
@@ -58,7 +58,7 @@ def check_attributes(cls: type, base: type) -> None:
 
 
 def _meant(name: str, value: Any, owner: type, known: Iterable[str]) -> str | None:
-    """Return a hint at the argument that an attribute was meant to be, or None if it is the class's own attribute."""
+    """Return a hint that names the argument meant by an attribute, or None if the class may have the attribute."""
     word = _argument_for(name)
     near = next(iter(difflib.get_close_matches(name, known, n=1, cutoff=_CLOSENESS)), None)
     # Two swapped letters make short words dissimilar: "chekc" has a similarity of 0.8 to "check".
@@ -72,7 +72,7 @@ def _meant(name: str, value: Any, owner: type, known: Iterable[str]) -> str | No
 
 
 def _argument_for(name: str) -> str | None:
-    """Return the argument to use for a field of `Settings` or `Limits`, or for another library's word."""
+    """Return the argument to use for a field of `Settings` or `Limits`, or for another library's name."""
     for part in (Settings, Limits):
         if name in field_names(part):
             return f"{part.__name__.lower()}={part.__name__}({name}=…)"

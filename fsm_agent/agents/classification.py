@@ -1,4 +1,4 @@
-"""Classification with an agent: the question, the calls, and how likely each class is.
+"""Classification with an agent: the question, the calls, and the probability of each class.
 
 Each call asks for one word, with the log probabilities of its first token, and offers no functions.  A parser finds the
 class, so the model is asked again if its answer names no class.  `ClassificationRequest.plan` is a generator that works
@@ -117,8 +117,8 @@ class Calibration(Value, frozen=True, kw_only=True):
         """Return the correction that divides each class's probability by its mean over the examples.
 
         Args:
-            found: Classifications of many examples, in which all classes are about equally frequent, or of empty
-                examples.  Their correct classes are not needed.
+            found: The classifications of many examples.  Either all classes are about equally frequent among the
+                examples, or the examples are empty.  The correct classes are not needed.
         """
         rows, names = _rows(found)
         bias = [math.log(fmean([math.exp(row[i]) for row in rows])) for i in range(len(names))]

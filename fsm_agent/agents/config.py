@@ -179,7 +179,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Table:
-    """The type for a table whose keys are the fields of a `Value`, each of which is checked on its own."""
+    """The type for a table whose keys are the fields of a `Value`, each of which is checked separately."""
 
     def __init__(self, kind: type[Value]) -> None:
         self.kind = kind
@@ -227,7 +227,7 @@ class ClientConfig(_Keys):
 class SubAgentConfig(_Keys):
     """The configuration of a sub-agent.
 
-    A key that is not set here comes from the agent if it is set there, else from ``global``, else from the class.
+    If a key is not set here, the agent's value applies, then the value in ``global``, then that of the class.
     """
 
     model: str | None = Field(default=None, description="'provider:model'")
@@ -401,7 +401,7 @@ def _dotted(keys: Keys) -> str:
 
 
 def _problem(item: Any) -> Problem:
-    """Describe a problem that pydantic found, in this package's own words."""
+    """Describe a problem that pydantic found, in this package's terms."""
     keys: Keys = item["loc"]
     if item["type"] == "value_error":
         return keys, str(item["ctx"]["error"])
@@ -473,7 +473,7 @@ class SubAgent:
         return options
 
     def _made(self, keys: Keys, named: Any, make: Callable[[Any], Any]) -> Any:
-        """Return the object, or the objects, that a value names."""
+        """Return the object or objects that a value names."""
         if isinstance(named, list):
             return [self._made((*keys, index), item, make) for index, item in enumerate(named)]
         with placed(self._config, keys):
@@ -527,9 +527,9 @@ class SubAgent:
 def prompt_of(config: AgentConfig, path: str, prompts: Any = None) -> Prompt[Any]:
     """Return the prompt with this path: ``root/name``, or a ``.jinja`` file.
 
-    The prompt comes from the configured folder of prompts if there is one, else from the class's ``prompts``.  If
-    neither is set, it comes from the folder ``prompts`` next to the configuration file, provided that folder contains
-    the root.
+    The prompt is read from the configured folder of prompts or, if none is configured, from the class's ``prompts``.
+    If neither is set, it is read from the folder ``prompts`` next to the configuration file, provided that this folder
+    contains the root.
     """
     if "{{" in path or "\n" in path:
         raise UsageError(

@@ -34,7 +34,7 @@ from fsm_agent.validation import require
 
 
 class Conversation(CallVerbs[Deps, Out]):
-    """A conversation that an agent's store keeps under a name.
+    """A named conversation in an agent's store.
 
     ``call``, ``acall``, ``stream`` and ``astream`` work as they do on the agent, but each of them adds a turn to the
     dialog so far and saves it.  A turn is one of the agent's runs, so ``runs.resume`` continues it after an
@@ -178,10 +178,10 @@ class Conversation(CallVerbs[Deps, Out]):
         return self._dialog(head), usage
 
     def _end_if_cancelled(self, turn: StoredTurn, options: Mapping[str, Any]) -> StoredTurn:
-        """End a turn that was cancelled while nothing drove it, because the cancellation still waits for a driver.
+        """End a turn that was cancelled while it had no driver.  The cancellation is still waiting for one.
 
         Only the cancellation is handled, so neither the turn's prompt nor its agent's functions are needed.  If this
-        agent cannot even rebuild the turn, such as after a handoff, the turn ends as a stuck run does.
+        agent cannot even rebuild the turn, for example after a handoff, the turn ends as a stuck run does.
         """
         run, deps = turn.row.id, options.get("deps")
         if turn.row.holder is not None or not is_told_to_end(self._runs.store.load(run, after=None)):

@@ -1,6 +1,6 @@
 """Agents that work for other agents: as functions, or by taking over the dialog in a handoff.
 
-For the outer call's part, see `fsm_agent.call.delegation`.
+For the outer call's side, see `fsm_agent.call.delegation`.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def check_prices_inside(prompt: Prompt) -> None:
 
 
 def check_policy(kind: str, name: str, policy: Mapping[str, Any]) -> None:
-    """Refuse policies that do not apply to an agent or a flow used as a function."""
+    """Reject policies that do not apply to an agent or a flow used as a function."""
     refused = [each for each in policy if each in _ELSEWHERE and policy[each] not in (None, (), [])]
     if policy.get("on_error") == "retry":
         refused.append("on_error='retry'")
@@ -126,17 +126,17 @@ def handoff(
 ) -> Function[..., Any, Deps]:
     """Return a function that a model calls to hand the dialog over to another agent.
 
-    From then on, the other agent governs the dialog with its own system prompt, functions, model and limits.  Its
-    answer is the call's answer.  It also answers the following turns of the conversation until it hands the dialog over
+    From then on, the dialog continues with the other agent's system prompt, functions, model and limits.  That agent
+    gives the call's answer.  It also answers the following turns of the conversation, until it hands the dialog over
     itself.
 
     The call enters the state ``HandedOver`` and reports the agent's events as `Inside` events.  Other functions in the
     same reply run first.  If a reply contains several handoffs, the first one that is allowed takes effect, and the
-    others are refused in their results.  If a handoff is denied, the dialog stays with the current agent.  If a saved
-    dialog refers to a handoff that the agent no longer has, the agent itself answers.
+    results of the others say that they were refused.  A denied handoff leaves the dialog with the current agent.  When
+    a saved dialog refers to a handoff that the agent no longer has, the agent itself answers.
 
     Args:
-        agent: The agent, or a function that returns it, which lets agents hand over to each other.
+        agent: The agent.  Pass a function that returns it if two agents hand over to each other.
         name: The function's name for the model; by default, ``transfer_to_`` followed by the agent's name.
         description: Tells the model when to hand over.
         context: Passes that choose how much of the earlier dialog the agent sees, such as ``keep_last(8)``; by default,
@@ -249,7 +249,7 @@ def _handoffs(prompt: Prompt) -> Iterator[tuple[str, HandoffDelegate]]:
 
 
 def check_agents(agent: Agent[Any, Any], prompt: Prompt, *, is_late: bool = True) -> None:
-    """Refuse agents that cannot work as this agent's functions.
+    """Reject agents that cannot work as this agent's functions.
 
     An inner agent's result cannot pass through a pipeline, because its call ends within a step, whereas a pipeline may
     wait.  An agent that takes over the dialog must have the requested output type.

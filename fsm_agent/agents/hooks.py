@@ -62,7 +62,7 @@ _METHODS = {event: _method(event) for event in get_args(Event)}
 
 
 def check_hooks(hooks: Iterable[Any]) -> None:
-    """Refuse hooks that would never be called, and hooks with an ``on_…`` method that is not named after an event."""
+    """Reject hooks that would never be called, and hooks with an ``on_…`` method that is not named after an event."""
     known = ["on_event", *_METHODS.values()]
     require("hooks", hooks, isinstance(hooks, Sequence) and not isinstance(hooks, str), "a list of objects")
     for hook in hooks:
@@ -83,7 +83,7 @@ def check_hooks(hooks: Iterable[Any]) -> None:
 
 
 def _check_method(hook: object, name: str, what: str) -> None:
-    """Refuse a method that cannot be called with an event, or is async, because hooks are not awaited."""
+    """Reject a method that cannot be called with an event, or is async, because hooks are not awaited."""
     method = getattr(hook, name)
     if inspect.iscoroutinefunction(method):
         raise UsageError(

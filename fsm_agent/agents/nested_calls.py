@@ -2,7 +2,7 @@
 
 The journal of the outer call contains only the function's outcome and the tokens used.  If the outer call is in a
 store, each nested call is a separate run there, named after the function call and a number.  A function that runs again
-after a crash makes the same calls, and so finds their runs.
+after a crash makes the same calls, and therefore finds their runs.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ TASK = Prompt("{{ task }}")  # the default prompt for tasks in plain text
 
 
 def check_agent(agent: Any) -> None:
-    """Refuse arguments that would make every call of the agent fail."""
+    """Reject arguments that would make every call of the agent fail."""
     require_fields(agent, "an agent", _RIGHTS)
     if agent.store is not None and agent.name == UNNAMED:
         raise UsageError(
@@ -71,7 +71,7 @@ def check_agent(agent: Any) -> None:
 
 
 def check_prices(agent: Any) -> None:
-    """Refuse values that are not prices, and refuse a budget in dollars if the model's price is unknown."""
+    """Reject values that are not prices, and refuse a budget in dollars if the model's price is unknown."""
     models = (agent.model,) if isinstance(agent.model, str) else models_of(agent.model)
     prices = PriceList(agent.prices, models)
     if agent.limits.cost_usd is not None:
@@ -79,7 +79,7 @@ def check_prices(agent: Any) -> None:
 
 
 def check_environment(owner: str, environment: Any, kind: type[UsageError] = UsageError) -> None:
-    """Refuse environment options that are unknown or that the agent or flow passes itself."""
+    """Reject environment options that are unknown or that the agent or flow passes itself."""
     what, right = f"environment of {owner}", "a mapping such as {'threads': 4}"
     require(what, environment, isinstance(environment, Mapping), right, kind)
     known = [
@@ -201,7 +201,7 @@ CALL_OPTIONS = CallOptions.__optional_keys__
 
 
 class SubmitOptions(_PreparedOptions[Deps], total=False):
-    """The options of `submit`: the options for a call, and when the run starts."""
+    """The options of `submit`: those for a call, and those that determine when and where the run starts."""
 
     after: Before | After
     delay_s: float
@@ -236,7 +236,7 @@ def call_options(
     after: Any,
     unknown: Mapping[str, Any] = _NOTHING,
 ) -> dict[str, Any]:
-    """Return the options for a call, by name.  Unknown options are refused with a suggestion."""
+    """Return the options for a call, by name.  Unknown options are rejected with a suggestion."""
     if unknown:
         check_known(unknown, task)
     named = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "extra": extra, "by": by}
@@ -244,7 +244,7 @@ def call_options(
 
 
 def check_known(options: Iterable[str], task: object, known: Iterable[str] = CALL_OPTIONS) -> None:
-    """Refuse options that a call does not take, and suggest the right names."""
+    """Reject options that a call does not take, and suggest the right names."""
     name = next((name for name in options if name not in CALL_OPTIONS), None)
     if name is None:
         return

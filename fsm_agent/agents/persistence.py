@@ -66,7 +66,7 @@ def warned_of_change(call: AgentCall[Out]) -> AgentCall[Out]:
 def definition_of(
     agent: Agent[Any, Any], options: Mapping[str, Any], keep: Sequence[AnyPass] | None = None
 ) -> ProcessFactory:
-    """Return the definition by which the agent rebuilds the calls of its runs.
+    """Return the definition with which the agent rebuilds the calls of its runs.
 
     The options in `READ_OPTIONS` override the header.  If ``keep`` is None, the agent's passes apply.
     """
@@ -114,7 +114,7 @@ def definition_of(
 
 
 def with_options(agent: Agent[Any, Any], call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:
-    """Give a call that has not been driven any new parser arguments or new model, and return the call."""
+    """Set new parser arguments or a new model, if given, on a call that has not been driven, and return the call."""
     if parser_args := options.get("parser_args"):
         call.record = call.record.changed(parser_args=plain_json("parser_args", parser_args))
     model = options.get("model")

@@ -155,7 +155,7 @@ def agent_of(name: str, function: Callable[..., Any], output: Any) -> Agent[Any,
 
 
 def check_program(name: str, function: Callable[..., Any]) -> None:
-    """Refuse a function that cannot be called with a task, or with a task and a `Context`."""
+    """Reject a function that cannot be called with a task, or with a task and a `Context`."""
     arguments = (None, None) if _takes_context(function) else (None,)
     try:
         inspect.signature(function).bind(*arguments)

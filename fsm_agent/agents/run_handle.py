@@ -1,4 +1,4 @@
-"""Handles with which to follow, answer and wait for runs that another process drives."""
+"""Handles for following, answering and awaiting runs that another process drives."""
 
 from __future__ import annotations
 

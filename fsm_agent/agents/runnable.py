@@ -89,7 +89,7 @@ class Runnable(ABC):
 
     @abstractmethod
     def _definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> ProcessFactory:
-        """Return the definition by which a `Worker` rebuilds a run's process."""
+        """Return the definition with which a `Worker` rebuilds a run's process."""
 
     @abstractmethod
     def _fingerprints(self, prompts: Sequence[Any]) -> set[str]:
@@ -97,7 +97,7 @@ class Runnable(ABC):
 
     @abstractmethod
     def _check_deps(self, deps: Any) -> None:
-        """Refuse deps that cannot be used to drive runs.
+        """Reject deps that cannot be used to drive runs.
 
         A function that makes deps is not called here.
         """
@@ -253,7 +253,7 @@ def check_process(runnable: Runnable, process: Any, verb: str) -> None:
 
 
 def check_sink(sink: Any) -> None:
-    """Refuse a sink that is async or cannot be called with an event, before a run is claimed."""
+    """Reject a sink that is async or cannot be called with an event, before a run is claimed."""
     is_right = sink is None or (callable(sink) and not inspect.iscoroutinefunction(sink))
     require("sink", sink, is_right, "a plain function of an event, such as print")
 

@@ -96,12 +96,12 @@ class BoundRuns:
         return RunHandle(self._runnable, run_id, definition)
 
     def _check_own(self, run: Run, definition: ProcessFactory) -> None:
-        """Refuse a run of another agent, before anything is posted to it."""
+        """Reject a run of another agent, before anything is posted to it."""
         if run.agent != definition.agent:
             raise not_own(run.id, definition.agent, run.agent)
 
     def _to_read(self, options: Mapping[str, Any]) -> ProcessFactory:
-        """Return the definition for rebuilding processes from the store just to read them, which needs no deps."""
+        """Return the definition for rebuilding processes only to read them.  This needs no deps."""
         return self._runnable._definition(_without_deps(options))
 
     def _claimer(
@@ -203,7 +203,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             run_id: The name of the run, or None for a new name.
             system_args: See `Agent.call`.
             keep_system: See `Agent.call`.
-            unknown: Unknown options, which are refused with a suggestion.
+            unknown: Unknown options, which are rejected with a suggestion.
 
         Raises:
             UsageError: If the agent has no store, or an option cannot be stored.

@@ -24,7 +24,7 @@ System: TypeAlias = str | Prompt | Callable[[Any], str] | Callable[[], str]
 
 
 def check_system(system: object) -> None:
-    """Refuse a system prompt function that is async, or that takes anything other than deps."""
+    """Reject a system prompt function that is async, or that takes anything other than deps."""
     if isinstance(system, str | Prompt):
         return
     right = "a function of the deps of a call, such as def system(deps: Shop) -> str"
@@ -50,7 +50,7 @@ def is_of_deps(system: System) -> bool:
 
 
 def check_system_needs(system: System, agent: str, deps: object) -> None:
-    """Refuse a call without deps if its system prompt is a function that needs them."""
+    """Reject a call without deps if its system prompt is a function that needs them."""
     if deps is None and is_of_deps(system) and not _takes(system, ()):
         raise UsageError(
             f"deps=: expected a value, got None: system of the agent {agent!r} is a function of the deps; pass deps=…,"

@@ -1,4 +1,4 @@
-"""The methods with which agents and conversations do tasks, and their types."""
+"""The methods that give tasks to agents and conversations, and the types of these methods."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from fsm_agent.store.claiming import ProcessFactory
 
 
 class CallVerbs(Runnable, Generic[Deps, Out]):
-    """The methods with which agents and conversations do tasks.
+    """The methods that give tasks to agents and conversations.
 
     In the overloads, a prompt with text output takes the agent's output type, and every other prompt has its own.  A
     dialog's type does not say which prompt governs it.
@@ -125,7 +125,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         after: After = None,
         **unknown: Any,
     ) -> CallResult[Any]:
-        """Do the task and return the result.  This also works inside a running event loop.
+        """Perform the task and return the result.  This also works inside a running event loop.
 
         Args:
             task: Text, a `Payload` with text and images, a prompt, a prompt with values for its variables
@@ -147,7 +147,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
                 values.
             keep_system: Whether to keep the dialog's system message instead of the agent's.
             after: What the task continues: the result of a call, a dialog, or messages.
-            unknown: Unknown options, which are refused with a suggestion.
+            unknown: Unknown options, which are rejected with a suggestion.
 
         Raises:
             CallFailed: If the call ended without an output.
@@ -283,7 +283,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         after: After = None,
         **unknown: Any,
     ) -> TaskResults[Any]:
-        """Do many tasks in threads, and return their outputs and errors in the order of the tasks.
+        """Perform many tasks in threads, and return their outputs and errors in the order of the tasks.
 
         Args:
             tasks: The tasks, which are taken from the iterable one at a time, as they begin.
@@ -301,7 +301,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
             system_args: See `call`.
             keep_system: See `call`.
             after: See `call`.
-            unknown: Unknown options, which are refused with a suggestion.
+            unknown: Unknown options, which are rejected with a suggestion.
         """
         check_known(unknown, tasks, MapOptions.__optional_keys__)
         options = call_options(
@@ -381,7 +381,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         return {before.get(key, key): outcome for key, outcome in answers.items()}
 
     def _check_process(self, process: Any, verb: str) -> None:
-        """Refuse a process of another kind, and a call whose functions would bypass this agent's approver."""
+        """Reject a process of another kind, and a call whose functions would bypass this agent's approver."""
         check_process(self, process, verb)
         if self.approve is not None and not process.has_approver and process.effects:
             what = f"the agent call {process.record.id!r}: expected one with an approver, since the agent has approve=…"

@@ -1,4 +1,4 @@
-"""The process that is one agent call, from its initial data to its end."""
+"""One agent call as a process, from its initial data to its end."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ class AgentCall(Process, Generic[Out]):
         super().cancel(reason)
 
     def stop(self, reason: str = "") -> None:
-        """Stop the call after its latest reply.  Any thread may call this, as may the call's own functions.
+        """Stop the call after its latest reply.  Any thread may call this method, and so may the call's own functions.
 
         As with `stop_when`, the call completes with `Reason.STOPPED` and no output, and pending function calls do not
         run.

@@ -1,10 +1,11 @@
-"""Delegation: agents and flows that serve as an agent call's functions or take over its dialog run as inner processes.
+"""Delegation: agents and flows that work for an agent call, as functions or by taking over its dialog.
 
-The inner call performs the effect that would run the function.  It starts when the function would run, its effects have
-keys such as ``run:2.0/…``, and its end is the function's outcome.  The inner call's questions therefore suspend the
-outer call, and its record is part of the outer record, in snapshots and journals too.
+They run as inner processes.  An inner call takes the place of the effect that would run the function.  It starts when
+the function would run, its effects have keys such as ``run:2.0/…``, and its end is the function's outcome.  The inner
+call's questions therefore suspend the outer call, and its record is part of the outer record, in snapshots and journals
+too.
 
-An agent that takes over the dialog is also a child, which is named after the handoff: ``to:billing/…``.  When this
+An agent that takes over the dialog also runs as a child, which is named after the handoff: ``to:billing/…``.  When this
 child ends, the call ends.
 """
 

@@ -63,9 +63,9 @@ class Request(Value, frozen=True, kw_only=True):
     functions: tuple[Function, ...] = ()
     tool_choice: str = "auto"
     output: Output = TEXT
-    mode: OutputMode | None = None  # how the output is requested; by default the mode of the model's profile
+    mode: OutputMode | None = None  # how the output is requested; by default, as the model's profile says
     settings: Settings = Settings()
-    branch_length: int = 0  # the number of messages at the end that are the exception branch
+    branch_length: int = 0  # the number of messages at the end that belong to the exception branch
 
 
 class Begin(EffectValue, frozen=True):
@@ -93,8 +93,8 @@ class CallModel(EffectValue, frozen=True):
     prefix, outcomes = "model", (Replied, ModelFailed)
 
     request: Request
-    attempt: int  # at this request, from 1; more than 1 after transport failures
-    is_priced: bool = False  # True if the reply must have its cost
+    attempt: int  # the number of this attempt, from 1; more than 1 after transport failures
+    is_priced: bool = False  # True if the reply's cost is needed
     refusal: ErrorReport | None = None  # why the request must not be sent, such as an exceeded `Budget`
 
 
@@ -110,11 +110,11 @@ class AskSummary(EffectValue, frozen=True, kw_only=True):
     prefix, outcomes = "summary", (Replied, ModelFailed)
 
     request: Request
-    attempt: int  # as in `CallModel`
-    covers: int  # how many messages of the dialog the summary replaces
+    attempt: int  # see `CallModel`
+    covers: int  # the number of messages in the dialog that the summary replaces
     max_tokens: int  # a longer summary is not used
     is_priced: bool = False
-    client: Any = None  # the client to use; by default the client of the call
+    client: Any = None  # the client to use; by default, the call's client
     refusal: ErrorReport | None = None
 
 
@@ -154,7 +154,7 @@ class AskApproval(EffectValue, frozen=True):
     prefix, outcomes = "ask", (Approved, Modified, Denied)
 
     call: FunctionCall
-    function: Function | None = None  # None if it has been removed
+    function: Function | None = None  # None if the function has been removed
 
     @property
     def question(self) -> Question:
@@ -215,8 +215,8 @@ class Reconcile(EffectValue, frozen=True):
     call: FunctionCall
     function: Function
     idempotency_key: str = ""  # the `Context.idempotency_key` of each attempt
-    types: tuple[str, ...] = ()  # the names of the types that a state of a flow returns as JSON; empty for any text
-    schema: str = ""  # JSON Schema of these types
+    types: tuple[str, ...] = ()  # the names of the types that a state in a flow returns, as JSON; empty for any text
+    schema: str = ""  # the JSON Schema of these types
 
     @property
     def question(self) -> Question:

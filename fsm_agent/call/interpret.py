@@ -1,11 +1,11 @@
 """Interpret an outcome: find its trigger, and make the event that the table receives.
 
-What follows from a trigger (another attempt, another state, the end) is a row in `fsm_agent.call.table`.
+A row in `fsm_agent.call.table` decides what follows from a trigger: another attempt, another state, or the end.
 
-A reply has exactly one trigger.  The prompt's parser and `stop_when`, which must be pure, run here, once.
+A reply has exactly one trigger.  The prompt's parser and `stop_when` run here, once.  Both must be pure.
 
-A check may change the answer.  The record keeps the changed answer as JSON, from which every driver and every restored
-call reads the same output, so a value that cannot be read back is refused.
+A check may change the answer.  The record keeps the changed answer as JSON, so that every driver and every restored
+call reads the same output.  A value that cannot be read back is rejected.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Journals: the events of a process, from which its record can be rebuilt.
 
 A journal consists of a header and one entry per `Process.advance`.  An entry holds the key and outcome of the advance,
-the steps that were taken, who answered, and the fence of the holder that wrote it.  Each line ends with a digest of the
-line and the previous digest.
+the steps that were taken, who answered, and the fence of the writer: a number that increases whenever the run is
+claimed.  Each line ends with a digest of the line and the previous digest.
 
 Without a signing key, the digests reveal damage but not forgery, because anyone can recompute them.  With a key, they
 are HMACs.  A journal whose end was cut off is still valid, as an earlier state of the journal.
@@ -66,17 +66,17 @@ class Header(Value, frozen=True, kw_only=True):
 
     version: Literal[1]
     agent: str  # the name of the agent or flow that can drive it
-    fingerprint: str = ""  # of the code that decides its steps
-    seed: msgspec.Raw  # JSON: the initial data of the process, for the agent to read
-    conversation: str = ""  # the conversation that the run is a turn of, or empty
-    turn: int = 0  # the number of the turn, from 1
+    fingerprint: str = ""  # the fingerprint of the code that decides its steps
+    seed: msgspec.Raw  # the process's initial data as JSON, for the agent to read
+    conversation: str = ""  # the conversation's name; empty if the run is not a turn
+    turn: int = 0  # the turn's number, from 1
     follows: str = ""  # the previous run in the conversation
     forked: tuple[str, int] | None = None  # the original run, and the number of the last common entry
-    forked_by: str = ""  # who forked it, for people
-    edit: msgspec.Raw = msgspec.Raw()  # JSON: the outcome after the common entries, without its time; may be empty
-    tables: msgspec.Raw = msgspec.Raw()  # JSON: the tables of its flows by name, see `FlowTable`; may be empty
+    forked_by: str = ""  # who forked it, to show to people
+    edit: msgspec.Raw = msgspec.Raw()  # the outcome after the common entries as JSON without its time, or empty
+    tables: msgspec.Raw = msgspec.Raw()  # the tables of its flows by name, as JSON, or empty; see `FlowTable`
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)  # the caller's data
-    by: str = ""  # who asked, by the caller's login; empty if unknown
+    by: str = ""  # who asked, according to the caller's login; empty if unknown
     traceparent: str = ""  # W3C: where it began in a trace; not part of the request, and always the last field
 
 
@@ -93,7 +93,7 @@ class Beginning(Value, frozen=True):
 
     path: str
     kind: str  # "call", "flow" or "members"
-    name: str = ""  # of its agent or flow
+    name: str = ""  # the name of its agent or flow
     task: str = ""  # the messages of a call, the data of a flow as JSON; at most `TASK_CHARS`
 
 
@@ -142,8 +142,8 @@ class Entry(Value, frozen=True):
     """
 
     key: str
-    outcome: str  # JSON
-    steps: str  # the fields about its steps, as `steps_json` writes them
+    outcome: str  # the outcome as JSON
+    steps: str  # the fields about the steps, as `steps_json` writes them
     record: Any  # the record after the entry
     by: str = ""  # who posted the outcome
 
@@ -236,7 +236,7 @@ class PastJournal(Journal):
     """The journal of a process that was put into a past state.  Such a process can be read but takes no steps."""
 
     def add(self, entry: Entry, before: Any) -> None:
-        """Refuse the entry."""
+        """Reject the entry."""
         raise UsageError(self.refusal)
 
     @property
@@ -470,7 +470,7 @@ def stored_name(journal: Journal | None) -> str:
 
 
 def signed(document: str, signing_key: str | bytes) -> str:
-    """Return a JSON object with ``signature`` as its new first field, the HMAC-SHA256 of the object as given.
+    """Return a JSON object with a new first field, ``signature``, which is the HMAC-SHA256 of the given object.
 
     Raises:
         UsageError: If the key is too short.

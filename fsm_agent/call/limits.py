@@ -37,7 +37,7 @@ class Limits(Value, frozen=True, kw_only=True):
         rounds: The maximum number of replies whose functions run; 0 allows no functions.
         on_limit: What happens when the rounds are used up.  ``"final_prompt"`` tells the model to finish, ``"stop"``
             completes the call without an output, and ``"fail"`` makes it fail.
-        parse_retries: How many answers the parser or the check may refuse before the call fails.
+        parse_retries: How many answers the parser or the check may reject before the call fails.
         on_cut: What happens to a plain-text answer that was cut off at the token limit: ``"retry"`` requests it again,
             and ``"accept"`` keeps it as it is.
         recalls: How many failed requests to the model are repeated.

@@ -1,8 +1,9 @@
 """A table of rows, and the `transitions` machine that executes it.
 
-A row says: on this trigger, in these states, if the guard holds, the action makes the next record and the machine goes
-to the target state.  Rows are tried from the top.  Guards and actions are pure functions of ``(record, event, owner)``:
-the current state, the input, and an object that is constant for the record, such as the prompt of an agent call.
+A row applies to one trigger in one or more states, provided that its guard is true.  Its action makes the next record,
+and the machine goes to its target state.  Rows are tried from the top.  Guards and actions are pure functions of
+``(record, event, owner)``: the current state, the input, and an object that is constant for the record, such as the
+prompt of an agent call.
 """
 
 from __future__ import annotations
@@ -172,8 +173,8 @@ class RowVerdict(Value, frozen=True):
     source: str
     trigger: str
     to: str
-    guard: str = ""  # its name; empty if the row has no guard
-    action: str = ""  # its name
+    guard: str = ""  # the guard's name; empty if the row has no guard
+    action: str = ""  # the action's name
     said: bool | None = None  # the guard's verdict; None if there is no guard, it raised, or it was not asked
     error: str = ""  # the type and message of the exception that the guard raised
     is_taken: bool = False
@@ -202,7 +203,7 @@ class Explanation(Value, frozen=True):
 
     state: str
     trigger: str
-    rows: tuple[RowVerdict, ...]  # the rows of the trigger in this state, in the order in which they are tried
+    rows: tuple[RowVerdict, ...]  # the rows for the trigger in this state, in the order in which they are tried
     possible: tuple[str, ...]  # the triggers that the table has in this state
 
     @property

@@ -92,7 +92,7 @@ class Begun(_Checked, frozen=True, kw_only=True, tag="begun"):
     """
 
     at_s: float
-    id: str = ""  # the unique id of the call
+    id: str = ""  # the call's unique id
     system: str | None = None  # replaces the system prompt in the dialog; None keeps it
 
 
@@ -120,8 +120,8 @@ class ModelFailed(_Checked, frozen=True, kw_only=True, tag="model_failed"):
     """
 
     error: ErrorReport
-    delay_s: float = 0.0  # before the next attempt, if there is one
-    usage: Usage = UNUSED  # the tokens of the calls inside a program that ran in place of a model and failed
+    delay_s: float = 0.0  # the seconds until the next attempt, if there is one
+    usage: Usage = UNUSED  # tokens of the calls inside a program that ran in place of a model and failed
 
 
 class Slept(_Checked, frozen=True, kw_only=True, tag="slept"):
@@ -206,9 +206,9 @@ class Returned(_Checked, frozen=True, kw_only=True, tag="returned"):
     is_error: bool = False
     attachments: tuple[Attachment, ...] = ()
     is_cached: bool = False  # True if the function did not run, because an earlier result was still valid
-    releases: tuple[int, ...] = ()  # rounds whose results the function has declared no longer needed
+    releases: tuple[int, ...] = ()  # rounds whose results are no longer needed, according to the function
     usage: Usage = UNUSED  # the tokens that the function used, if it is an agent
-    duration_s: float = 0.0  # how long it ran; 0 if unknown
+    duration_s: float = 0.0  # how long the function ran; 0 if unknown
 
 
 class FunctionFailed(_Checked, frozen=True, kw_only=True, tag="function_failed"):
@@ -227,9 +227,9 @@ class FunctionFailed(_Checked, frozen=True, kw_only=True, tag="function_failed")
     """
 
     text: str
-    usage: Usage = UNUSED  # as in `Returned`
-    reason: str = ""  # why a state of a flow was declared failed; "" if it raised
-    duration_s: float = 0.0  # as in `Returned`
+    usage: Usage = UNUSED  # see `Returned`
+    reason: str = ""  # why a state in a flow was declared failed; "" if the function raised an exception
+    duration_s: float = 0.0  # see `Returned`
 
 
 class Started(_Checked, frozen=True, kw_only=True, tag="started"):
@@ -317,7 +317,7 @@ class CheckFailed(_Checked, frozen=True, kw_only=True, tag="check_failed"):
     """
 
     text: str
-    name: str = ""  # of the check
+    name: str = ""  # the check's name
 
 
 class Injected(_Checked, frozen=True, tag="injected"):

@@ -13,7 +13,7 @@ waits for the child's effects.  The child's end becomes the effect's outcome.
 
 A child's record is a value inside its parent's record, so the parent's record is the whole state.  `Process` objects
 are made around the children's records on demand.  If an advance fails after a child has taken a step, the child's
-object is ahead of the parent's record, and is reset to it when it is next used.
+object is ahead of the parent's record.  The object is reset when it is next used.
 
 A child's last step and the parent's reaction to it happen in one `advance`, so no record contains a child that has
 ended.
@@ -167,10 +167,10 @@ class ChildHandle(Value, frozen=True):
 
     process: Any
     hooks: Sequence[Any]  # the hooks of its agent or flow
-    hears_inside: bool = False  # True if the hooks also get the events of its inner processes
+    hears_inside: bool = False  # True if the hooks also receive the events of its inner processes
     # Returns the environment that performs its effects.  None: it shares the outer environment.
     environment: Callable[[], Any] | None = None
-    name: str = ""  # of its agent or flow; empty if it has neither
+    name: str = ""  # the agent's or flow's name; empty if there is neither
 
 
 def along(process: Any, path: str) -> Iterator[tuple[ChildHandle, str]]:
@@ -372,7 +372,7 @@ class Process(ABC):
 
     @property
     def own_deadline_s(self) -> float | None:
-        """The Unix time at which the process itself expires, or None if it has no deadline of its own."""
+        """The Unix time at which the process itself expires, or None if it has no deadline."""
         return None
 
     def outlasts(self, outcome: Any) -> bool:
@@ -449,8 +449,8 @@ class Process(ABC):
 
         Args:
             key: The effect's key, or ``""`` for an outcome that is not a response to an effect, such as a cancellation.
-                The path ``"warm/"`` stands for the ``""`` of the child ``warm``.  If the key is the name of a child,
-                the child is discarded, and the outcome replaces its end.
+                The path ``"warm/"`` stands for the key ``""`` in the child ``warm``.  If the key is the name of a
+                child, the child is discarded, and the outcome replaces its end.
             outcome: The outcome.  Its ``kind`` is the trigger.  An outcome without ``at_s`` gets the time of the last
                 step, so later states in a flow may have no time left.  `FlowRun.give` uses the current time.
 
@@ -782,7 +782,7 @@ class Process(ABC):
             raise refusal_of((effect,), key, outcome, self.record.state)
 
     def check_unasked(self, key: str, outcome: Any) -> None:
-        """Refuse an outcome that none of the process's own effects asked for.  A subclass may accept some of them."""
+        """Reject an outcome that none of the process's own effects asked for.  A subclass may accept some of them."""
         raise refusal_of(self.effects, key, outcome, self.record.state)
 
 

@@ -122,7 +122,7 @@ def successor_name(path: str) -> str:
 
 
 class ContextUse(Value, frozen=True, kw_only=True):
-    """What a request showed the model.
+    """The part of the dialog that a request showed the model, and its number of tokens.
 
     Token counts cover the whole request.  ``before``, ``estimated`` and ``counted`` are None if nothing was counted.
     """
@@ -150,12 +150,12 @@ class RequestFailure(Value, frozen=True, kw_only=True):
         [(1, 7)]
     """
 
-    key: str  # of the request
-    attempt: int  # the attempt at this request, from 1
-    round: int  # the round in which it failed, from 1
+    key: str  # the request's key
+    attempt: int  # the number of the attempt at this request, from 1
+    round: int  # the number of the round in which it failed, from 1
     report: ErrorReport
     at_s: float  # Unix time
-    delay_s: float | None = None  # seconds until the next attempt, or None if there was no further attempt
+    delay_s: float | None = None  # seconds until the next attempt, or None if there was none
 
 
 class CallRecord(Value, frozen=True, kw_only=True):
@@ -172,27 +172,27 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     id: str = ""
     state: State = State.SEEDED
-    depth: int = 0  # how many agent calls are around this one
+    depth: int = 0  # the number of agent calls that this call is nested in
     limits: Limits = Limits()
-    dialog: Vector[Message]  # without the exception branch
+    dialog: Vector[Message]  # the dialog without the exception branch
     seeded_with: int = 0  # the number of messages that were in the dialog before the call
-    outer_limits: tuple[str, ...] = ()  # names of the limits that are the rest of the outer call's budgets
-    extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's data, in JSON; not read here
-    by: str = ""  # who asked, according to the caller; empty if unknown
-    parser_args: Mapping[str, Any] = field(default_factory=dict)  # of the prompt's parser and validators, in JSON
-    model: str = ""  # the name of the model of this call; empty for the model of its agent
+    outer_limits: tuple[str, ...] = ()  # names of limits that hold the rest of the outer call's budgets
+    extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's data as JSON; not read here
+    by: str = ""  # who made the call, according to the caller; empty if unknown
+    parser_args: Mapping[str, Any] = field(default_factory=dict)  # JSON for the prompt's parser and validators
+    model: str = ""  # the name of the call's model; empty for the agent's model
     branch: tuple[Message, ...] = ()  # the exception branch, which the model sees until a usable answer prunes it
     problems: tuple[str, ...] = ()  # the problems of the answers in the branch; they stay after an accepted answer
     pruned: tuple[Message, ...] = ()  # the messages of former branches
-    round: tuple[FunctionCall, ...] = ()  # the function calls of the last reply
-    injected: tuple[Message, ...] = ()  # injected while functions were pending; they follow the results in the dialog
+    round: tuple[FunctionCall, ...] = ()  # the function calls in the last reply
+    injected: tuple[Message, ...] = ()  # messages injected while functions ran; they follow the results
     children: Children = field(default_factory=dict)  # the records of inner agents that have not ended
     governed_by: str = ""  # the path of handoffs to the agent that governs the dialog; empty for the call's own agent
-    handoffs: int = 0  # before this call, since the user's turn
+    handoffs: int = 0  # the handoffs before this call since the user's turn
     successor: CallRecord | None = None  # the record, without dialog, of the agent that took the dialog over and ended
-    function_calls: Vector[FunctionCall] = Vector()  # settled, in all rounds so far
-    failures: Vector[RequestFailure] = Vector()  # of requests to the model
-    summary: HistorySummary | None = None  # of the beginning of the dialog
+    function_calls: Vector[FunctionCall] = Vector()  # the settled calls in all rounds so far
+    failures: Vector[RequestFailure] = Vector()  # failed requests to the model
+    summary: HistorySummary | None = None  # the summary of the beginning of the dialog
     requests: Vector[ContextUse] = Vector()  # the answered requests, if the call has a `View`
     shorten_to: int | None = None  # tokens of a request; set once a provider has refused one as too long
     shortened_at: int = -1  # the number of messages at that time, including the messages of branches
@@ -202,16 +202,16 @@ class CallRecord(Value, frozen=True, kw_only=True):
     rounds: int = 0
     parse_errors: int = 0
     recalls: int = 0
-    attempt: int = 1  # the attempt at the current request
+    attempt: int = 1  # the number of the attempt at the current request
     identical_rounds: int = 0  # how many rounds in a row are equal to the newest; counted only under a limit
-    tallies: Mapping[str, Tally] = field(default_factory=dict)  # by name, of functions with a budget
-    once: Mapping[str, OnceRun] = field(default_factory=dict)  # by the ids of calls of the round
+    tallies: Mapping[str, Tally] = field(default_factory=dict)  # tallies of functions with a budget, by name
+    once: Mapping[str, OnceRun] = field(default_factory=dict)  # progress by call id, for this round
     is_drafted: bool = False  # True after the draft, if the prompt has two stages or a finalizer
-    is_checked: bool = False  # True if the call has a check of its answers, `Agent.check`
-    released: tuple[int, ...] = ()  # rounds whose results are no longer needed, from 1
+    is_checked: bool = False  # True if the agent has a check
+    released: tuple[int, ...] = ()  # the numbers of rounds whose results are no longer needed
     started_at_s: float = 0.0  # Unix time
-    wake_at_s: float = 0.0  # Unix time at which a Backoff ends
-    usage: Usage = UNUSED  # of all replies, including pruned ones, and of inner agents that have ended
+    wake_at_s: float = 0.0  # the Unix time at which a backoff ends
+    usage: Usage = UNUSED  # the usage of all replies, pruned ones too, and of inner agents that have ended
     reply: Reply | None = None  # the last reply
     repairs: tuple[str, ...] = ()  # the repairs that the answer needed
     ending: Ending | None = None
@@ -333,7 +333,7 @@ class ProcessRecord(Written):
 
     Args:
         record: The process's own record, or the outline.  It is searched for attributes that this object lacks.
-        write: A function that returns the record as JSON, or None with a ``document``.
+        write: A function that returns the record as JSON, or None if a ``document`` is given.
         document: The record as JSON.
     """
 

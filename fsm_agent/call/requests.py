@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class ApprovalGate(Value, frozen=True):
-    """Decides which calls need approval: by the function's policy if set, else by whether there is an approver."""
+    """Decides which calls need approval, by the function's policy or else by whether there is an approver."""
 
     has_approver: bool = False
     deps: Any = None

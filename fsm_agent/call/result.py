@@ -45,16 +45,16 @@ class RoundReport(Value, frozen=True, kw_only=True):
         (1, 'Hi.', 1)
     """
 
-    number: int  # from 1
-    text: str = ""  # the model's text next to the function calls, or the answer
+    number: int  # the round's number, from 1
+    text: str = ""  # the text that comes with the function calls, or the answer
     requests: int = 0  # requests to the model that were answered or failed
-    function_calls: tuple[FunctionCall, ...] = ()  # settled
-    parse_errors: tuple[str, ...] = ()  # of answers that could not be used
+    function_calls: tuple[FunctionCall, ...] = ()  # the settled calls
+    parse_errors: tuple[str, ...] = ()  # errors in unusable answers
     failures: tuple[RequestFailure, ...] = ()  # failed requests
     recalls: int = 0  # failures after which the model was asked again
-    usage: Usage = UNUSED  # with its cost, if it is known
-    began_at_s: float | None = None  # Unix time
-    ended_at_s: float | None = None  # Unix time; None if unknown, or if the round has not ended
+    usage: Usage = UNUSED  # the tokens, and their cost if it is known
+    began_at_s: float | None = None  # the Unix time
+    ended_at_s: float | None = None  # the Unix time; None if unknown, or if the round has not ended
     model_s: float = 0.0  # seconds spent waiting for the model
     approvals_s: float = 0.0
     functions_s: float = 0.0

@@ -338,10 +338,10 @@ def restore(
 ) -> AgentCall[New]:
     """Return the call that `snapshot` wrote.
 
-    Treat a document as code: its author controls what the model sees and which functions run with which arguments.
-    Contradictions are refused, and the functions' policies are applied again to pending calls without approval, but
-    approvals can be forged like everything else.  A ``signing_key`` prevents forgery, but does not detect an old
-    document.
+    Treat a document as code: its author controls what the model sees and which functions run with which arguments.  A
+    document that contradicts itself is rejected, and the functions' policies are applied again to pending calls without
+    approval, but approvals can be forged like everything else.  A ``signing_key`` prevents forgery, but does not detect
+    an old document.
 
     Args:
         document: The JSON.
@@ -384,7 +384,7 @@ def asked_in(document: str | bytes, signing_key: str | bytes | None) -> tuple[Ma
 
 
 def _check_the_check(call: AgentCall) -> None:
-    """Refuse a call whose check is missing.  If a check was added, it judges the answers from now on."""
+    """Reject a call whose check is missing.  If a check was added, it judges the answers from now on."""
     record = call.record
     if record.ending is None and record.is_checked != (call.check is not None):
         if record.is_checked:
@@ -421,12 +421,12 @@ def restored(
 
 
 def check_on_change(on_change: object) -> None:
-    """Refuse an invalid value for ``on_change``."""
+    """Reject an invalid value for ``on_change``."""
     require("on_change", on_change, on_change in ("report", "error"), "'report' or 'error'")
 
 
 def check_change(call: AgentCall[Any], on_change: OnChange) -> None:
-    """Refuse a call whose prompt has changed if ``on_change`` is "error"."""
+    """Reject a call whose prompt has changed if ``on_change`` is "error"."""
     if on_change == "error" and call.prompt_change is not None:
         raise PromptChanged(f"{call.prompt_change}; pass on_change='report' to continue with it as it is now")
 

@@ -48,9 +48,9 @@ class StopContext(Value, frozen=True):
 
     iteration: int  # the number of replies so far, including this one; failed requests do not count
     reply: Reply
-    usage: Usage  # of all replies, including this one
+    usage: Usage  # the usage of all replies, including this one
     function_calls: int  # the number of function calls that ran before this reply
-    last_results: tuple[FunctionCall, ...]  # the calls of the newest round; empty before the first round
+    last_results: tuple[FunctionCall, ...]  # the calls in the newest round; empty before the first round
     runnable: int = 0  # the number of this reply's function calls that would run
 
 

@@ -5,8 +5,8 @@ Rules
 
 1. Every decision about what happens next is a row in `ROWS`, or a guard that a row names.
 2. Guards and actions are pure functions of ``(record, event, prompt)``, and the prompt is constant for a call.  They
-   use no clock, no network, no randomness and no user code that may wait.  What they need from any of these is in the
-   event.
+   use no clock, no network, no randomness and no user code that may wait.  Anything that they need from these sources
+   is in the event.
 3. In each state, the call either waits for something or has ended.  Its effects follow from the record and the prompt
    (`AgentCall.effects`), so a snapshot of the record loses nothing.
 
@@ -36,9 +36,9 @@ If the agent has a check, an answer that the parser accepts waits for the verdic
 a parse error.  Until the verdict, only the record's reply holds the answer.  An output from `stop_when` is not checked.
 
 A handoff waits until the other calls in its round are settled.  Then the round closes, and another agent gets the
-dialog, in a call that is a child of this one.  When the child ends, this call ends in the same way.  A request or
-deadline that ends this call ends the child first.  If the dialog was handed over in an earlier turn, the call starts
-with the handoff.
+dialog, in a call that is a child of this one.  When the child ends, this call ends in the same way.  If this call is
+cancelled, is stopped or expires, the child ends first.  If the dialog was handed over in an earlier turn, the call
+starts with the handoff.
 
 A model that works with its provider's own tools may pause.  Its message so far is then sent back so that it continues.
 Each pause counts as a round.

@@ -326,7 +326,7 @@ class CommandClient(SyncVerbs):
         )
 
     def close(self) -> None:
-        """Refuse further requests."""
+        """Reject further requests."""
         self._is_closed = True
 
     def _check_open(self) -> None:

@@ -335,7 +335,7 @@ def secrets_under_way() -> Secrets:
 
 
 class masked_logs:  # noqa: N801  # a context manager, named like those of contextlib
-    """Masks secrets in the libraries' log records inside the block, including tasks started there.
+    """Masks secrets in the libraries' log records inside the block, and in the tasks that it starts.
 
     ``secrets`` may be a function, which is called when something is logged.
     """

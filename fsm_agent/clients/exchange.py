@@ -432,7 +432,7 @@ def _headers(response: httpx.Response) -> dict[str, str]:
 
 
 def check_open(name: str, *, is_closed: bool) -> None:
-    """Refuse a request if the client is closed or requests are not allowed."""
+    """Reject a request if the client is closed or requests are not allowed."""
     if is_closed:
         raise UsageError(f"the client of {name!r} is closed; make a new one")
     if not REQUESTS_ALLOWED.get():

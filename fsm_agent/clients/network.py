@@ -35,7 +35,7 @@ class Network(Value, frozen=True, kw_only=True):
 
     Attributes:
         connect_s: Timeout for connecting.  All timeouts here are in seconds.
-        read_s: Timeout for a reply to begin, and between the pieces of a reply that is not streamed.
+        read_s: Timeout until a reply begins, and between the pieces of a reply that is not streamed.
         write_s: Timeout between the pieces of a request, so that a slow server that keeps reading does not time out.
         pool_s: Timeout for getting one of the `max_connections` connections, which are assigned in order of arrival.
         idle_s: Timeout between the pieces of a stream; keep-alive comments count as pieces.

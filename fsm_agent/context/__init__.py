@@ -1,7 +1,7 @@
-"""Passes, budgets and summaries, which decide which parts of a long dialog a request shows.
+"""Passes, budgets and summaries: they choose the parts of a long dialog that a request shows.
 
-Each request has its own view, and the dialog itself stays whole.  Nothing here sends a request to a model; the extra
-request for a summary is made by the call.
+Each request has its own view, and the dialog itself stays whole.  Nothing here sends a request to a model; the call
+makes the extra request for a summary.
 """
 
 import fsm_agent.call  # before its modules; see CONTRIBUTING.md

@@ -448,7 +448,7 @@ class View:
         return next((one.role for one in passes if isinstance(one, Summarize)), "user")
 
     def _without_summary(self, one: Summarize, record: CallRecord, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return the messages to show while no new summary is due.  If one failed, they contain fewer rounds."""
+        """Return the messages to show while no new summary is due: fewer rounds if the last summary failed."""
         has_failed = record.summary is not None and record.summary.failed_at >= 0
         return one(messages, record) if has_failed else messages
 

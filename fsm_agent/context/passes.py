@@ -1,4 +1,4 @@
-"""Passes: plain functions that choose and shorten what a request shows of a dialog.
+"""Passes: plain functions that choose and shorten the messages that a request shows.
 
 A pass takes messages, or messages and the call's record, and returns the messages to show.  It must be pure and must
 not split a round.  The dialog itself stays whole.  `fsm_agent.context.fitting` applies a call's passes in order.
@@ -79,7 +79,7 @@ class Memo:
         self._made: dict[int, tuple[Any, Any, Any]] = {}
 
     def made(self, source: S, make: Callable[[S], T], about: Any = None) -> T:
-        """Return what was made of the same object before, unless ``about`` has changed; otherwise make it."""
+        """Return the earlier result for the same object if ``about`` has not changed; otherwise make a new result."""
         known = self._made.get(id(source))
         if known is None or known[0] is not source or known[1] != about:
             known = self._made[id(source)] = source, about, make(source)
@@ -108,7 +108,7 @@ def name_of(one: AnyPass) -> str:
 
 
 def check_pass(one: Any, owner: str = "context") -> None:
-    """Refuse a value that is not callable with messages, or with messages and the record."""
+    """Reject a value that is not callable with messages, or with messages and the record."""
     if not is_plain(one):
         raise UsageError(f"{owner}: expected plain functions of messages, such as keep_last(8), got {one!r:.80}")
     if not isinstance(one, Value) and str(getattr(one, "__module__", "")).startswith(_OURS):
@@ -240,7 +240,7 @@ def dropped(count: int, most: int) -> int:
 
 
 def relevant(rounds: int, score: Callable[[str, Message], float]) -> Pass:
-    """Return a pass that shows only the most relevant rounds, the newest round, and what every request contains.
+    """Return a pass that shows only the most relevant rounds, the newest one, and what every request must contain.
 
     A round is as relevant as its most relevant message.
 
@@ -568,7 +568,7 @@ def _as_lines(message: Message, results: Sequence[Message]) -> list[Message]:
 
 
 def check_size(owner: str, name: str, value: Any, least: int = 1) -> None:
-    """Refuse a value that is not a whole number of at least ``least``."""
+    """Reject a value that is not a whole number of at least ``least``."""
     if not is_whole(value, least):
         raise UsageError(f"{name} of {owner}: expected a whole number from {least} on, got {value!r:.80}")
 

@@ -79,9 +79,9 @@ class Summarize(Value, frozen=True, kw_only=True):
     def messages_due(self, record: CallRecord, keep: int | None = None) -> int | None:
         """Return how many messages of the dialog the next summary should cover, or None if no summary is due.
 
-        If the next request is too long, ``keep`` is the number of newest rounds to leave out of the summary, which is
-        due if there are more rounds than that.  By default, the number is the pass's own ``keep``, and a summary is due
-        after ``step`` more rounds.
+        ``keep`` is given if the next request is too long.  It is the number of newest rounds to leave out of the
+        summary, which is due as soon as there are more rounds.  Otherwise, the pass's own ``keep`` applies, and a
+        summary is due after ``step`` more rounds.
         """
         # The messages before the call were considered before its first request.
         if self.is_of_earlier and record.replies:
@@ -148,8 +148,8 @@ def summarize(
 
     Args:
         keep: How many of the newest rounds are shown unchanged; 1 or more.
-        by: The author of the summary: a client, or an agent, whose model, settings and system prompt are used but not
-            its functions; by default, the call's model.
+        by: The author of the summary: a client or an agent; by default, the call's model.  An agent provides its model,
+            settings and system prompt, but not its functions.
         max_tokens: The maximum number of tokens in a summary, at four characters per token.  A longer summary is not
             used.  The request allows 2,000 more, for models that think before they write.
         prompt: The instructions, as a string or a `Prompt` without variables, in place of the default ones.

@@ -1,4 +1,4 @@
-"""Counts the tokens in requests, and each message only once."""
+"""Counts the tokens in requests.  Each message is counted only once."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def _meant(arguments: str, error: ValueError, schema: Mapping[str, Any]) -> str 
 
 
 def _place(document: Any, path: Sequence[str | int], given: Any) -> tuple[Any, tuple[str | int, ...]] | None:
-    """Return the object or list that holds a value, and the value's path.  Some given steps name union members."""
+    """Return the object or list that holds a value, and the value's path, without the steps that name union members."""
     steps: tuple[str | int, ...] = ()
     for step in path:
         is_there = step in document if isinstance(document, dict) else isinstance(document, list) and step != str(step)
@@ -150,7 +150,7 @@ def _place(document: Any, path: Sequence[str | int], given: Any) -> tuple[Any, t
 
 
 def _is_property(root: Mapping[str, Any], path: Sequence[str | int]) -> bool:
-    """Return whether the value at a path is a property, which a model of pydantic may take under other names, too."""
+    """Return whether the value at a path is a property.  A pydantic model may also accept it under other names."""
     schemas = expanded([root], root)
     for step in path[:-1]:
         schemas = expanded([inner for schema in schemas for inner in schemas_of(schema, step)], root)
@@ -197,10 +197,10 @@ class ArgumentsValidator:
 
     It supports types, ``enum``, ``const``, ``anyOf``, ``oneOf`` (as ``anyOf``), ``allOf``, local ``$ref``,
     ``nullable``, ``properties``, ``required``, ``additionalProperties``, ``items``, and bounds on numbers, strings and
-    lists.  The function or server that is called must check anything else.
+    lists.  The called function or server must check anything else.
 
-    A schema may be untrusted, so only a tree of limited size is read.  Whatever the schema, this takes a fraction of a
-    second, and each check takes time linear in the size of the arguments.
+    A schema may be untrusted, so only a tree of limited size is read.  Reading any schema takes a fraction of a second,
+    and each check takes time linear in the size of the arguments.
     """
 
     __slots__ = ("_schema", "_validator")
@@ -218,9 +218,9 @@ class ArgumentsValidator:
 
 
 def in_current_draft(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return another program's JSON Schema as the current draft writes it, because models accept no other draft.
+    """Return another program's JSON Schema in the current draft, which is the only one that models accept.
 
-    Some servers write null for a key that they leave out, and the exclusive bounds of draft 4, which are booleans.
+    Some servers write null for a key that they leave out, or use draft 4, whose exclusive bounds are booleans.
     """
     current: Mapping[str, Any] = _current(schema, 0)
     return schema if current == schema else current
@@ -257,7 +257,7 @@ def cores_of(kinds: Sequence[Any], root: Mapping[str, Any]) -> list[Core]:
 
 
 def check_json(core: Core, document: str) -> None:
-    """Refuse JSON that does not fit a core schema.  A core schema that pydantic refuses allows anything."""
+    """Reject JSON that does not fit a core schema.  A core schema that pydantic refuses allows anything."""
     if (validator := _compiled(core)) is not None:
         validator.validate_json(document)
 

@@ -118,7 +118,7 @@ def is_maker(deps: object) -> bool:
 
 
 def check_deps(deps: object) -> None:
-    """Refuse deps that are a class, or a function with the wrong parameters."""
+    """Reject deps that are a class, or a function with the wrong parameters."""
     if isinstance(deps, type):
         raise UsageError(
             f"deps=: expected {EXPECTED}, got the class {deps.__name__}; pass an instance, deps={deps.__name__}(…)"
@@ -236,7 +236,7 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
 
     @property
     def idempotency_key(self) -> str:
-        """An id that is the same in every attempt at this call, even after a resume, to avoid paying twice."""
+        """An id that is the same in every attempt at this call, even after a resume; use it to avoid paying twice."""
         return f"{self.agent_call_id}/{self.function_call.id}"
 
     @overload

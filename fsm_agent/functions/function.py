@@ -85,7 +85,7 @@ class Function(Policy, Generic[P, R, Deps]):
     is_async: bool = False
     takes_context: bool = False  # its first argument is a `Context`, which no model sees
     deps_type: str = field(default="", repr=False)  # the type of the context's deps, unless they may be None
-    deps_class: type | None = field(default=None, repr=False)  # this type, if it is a class
+    deps_class: type | None = field(default=None, repr=False)  # the same type, if it is a class
     positional: tuple[tuple[str, Any], ...] = field(default=(), repr=False)  # positional-only parameters, with defaults
     validator: Validator | None = field(default=None, repr=False)  # made from the schema if None
     delegate: Delegate | None = field(default=None, repr=False)  # the agent or flow behind the function

@@ -56,8 +56,8 @@ class Retries(Value, frozen=True, kw_only=True):
         'found'
     """
 
-    attempts: int = 4  # including the first one
-    delay_s: float = 0.1  # before the second attempt
+    attempts: int = 4  # the number of attempts, including the first one
+    delay_s: float = 0.1  # the seconds before the second attempt
     max_delay_s: float = 5.0
     jitter: float = 0.5  # the wait is multiplied by a random number between 1 - jitter and 1
     retry_if: Callable[[Exception], bool] | None = None  # whether to retry after this exception; None always retries
@@ -82,18 +82,18 @@ class Policy:
         (True, 3)
     """
 
-    acall: Callable[..., Any] | None = field(default=None, repr=False)  # the asyncio version of the callable
+    acall: Callable[..., Any] | None = field(default=None, repr=False)  # the async version of the callable
     blocking: bool = True  # under asyncio, a plain function runs in a thread unless this is False
     # True always asks, False never asks, and None asks if there is an approver.  A pure predicate on the call, or on
     # the call and its `Context`, returns True or False.
     needs_approval: bool | Callable[..., bool] | None = None
-    repeatable: bool = False  # run again for the same arguments, even if nothing else has run since (a clock, a poll)
+    repeatable: bool = False  # True to run equal calls again even if nothing else has run since (a clock, a poll)
     version: str = ""
-    deprecated: str = ""  # what to use instead: shown to the model, and on selection from a `Toolset`
-    max_calls: int | None = None  # in one agent call, after which the function is no longer offered
-    max_failures: int | None = None  # in one agent call, after which the function is no longer offered
-    depends_on: tuple[str, ...] | list[str] = ()  # functions that must have succeeded before in this agent call
-    timeout_s: float | None = None  # for one run with its retries; a longer run is an error for the model
+    deprecated: str = ""  # what to use instead; shown to the model, and when a `Toolset` selects the function
+    max_calls: int | None = None  # the most calls in one agent call, after which it is no longer offered
+    max_failures: int | None = None  # the most failures in one agent call, after which it is no longer offered
+    depends_on: tuple[str, ...] | list[str] = ()  # functions that must have succeeded in this agent call first
+    timeout_s: float | None = None  # the limit for one run with its retries; the model sees the timeout as an error
     retries: Retries | None = None
     on_error: OnError | Default = "tell"
     # The function must not run twice.  Its start is noted before it begins, on disk if the run is in a store.  If its
@@ -101,8 +101,8 @@ class Policy:
     # `idempotency_key` of the run in doubt, and returns `Returned`, `FunctionFailed`, `RunAgain`, or None.
     once: bool = False
     reconcile: Callable[..., Any] | None = field(default=None, repr=False)
-    middleware: tuple[Middleware, ...] | list[Middleware] = field(default=(), repr=False)  # the first is the outermost
-    format: Callable[[Any, FunctionCall], str] | None = field(default=None, repr=False)  # text for the model
+    middleware: tuple[Middleware, ...] | list[Middleware] = field(default=(), repr=False)  # the outermost comes first
+    format: Callable[[Any, FunctionCall], str] | None = field(default=None, repr=False)  # makes the text for the model
 
 
 def check_policy(policy: Policy, owner: str) -> None:
@@ -120,7 +120,7 @@ def check_policy(policy: Policy, owner: str) -> None:
 
 
 def check_names(policy: Iterable[str]) -> None:
-    """Refuse names that are not policies, and suggest the closest policy."""
+    """Reject names that are not policies, and suggest the closest policy."""
     names = [item.name for item in fields(Policy)]
     for name in policy:
         if name not in names:

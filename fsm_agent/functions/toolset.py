@@ -133,7 +133,7 @@ def is_asked_per_call(item: object) -> bool:
 
 
 def check_dependencies(functions: Iterable[Function], owner: str) -> None:
-    """Refuse dependencies on a missing function, and dependencies that form a cycle.
+    """Reject dependencies on a missing function, and dependencies that form a cycle.
 
     Raises:
         PromptError: If the functions are refused.
@@ -286,7 +286,7 @@ class Toolset(Generic[Deps]):
         )
 
     def route(self, name: str, shares: Mapping[str, float], choose: Callable[[], float]) -> Toolset[Deps]:
-        """Return the functions, with one function's versions routed: each agent call gets one version, by share.
+        """Return the functions, with agent calls divided by share among the versions of one function.
 
         Args:
             name: The function's name.
@@ -418,7 +418,7 @@ def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def _check_shares(name: str, shares: Mapping[str, float], versions: Sequence[str]) -> None:
-    """Refuse invalid shares by which agent calls are divided among a function's versions."""
+    """Reject invalid shares by which agent calls are divided among a function's versions."""
     for version, share in shares.items():
         if version not in versions:
             raise UsageError(f"function {name!r} has no version {version!r}{hint(str(version), versions)}")

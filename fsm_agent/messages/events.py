@@ -25,9 +25,9 @@ class Question(Value, frozen=True):
         'approval'
     """
 
-    key: str  # of the effect
+    key: str  # the effect's key
     kind: str  # "approval", "result" (of a function without a callable), "doubt" (whether it ran), "answer" or "stuck"
-    about: str = ""  # JSON, for people
+    about: str = ""  # the subject as JSON, to show to people
     answers: tuple[str, ...] = ()  # the kinds of outcomes that answer it
     schema: str = ""  # JSON Schema of the value in the answer, such as new arguments; empty if it has no value
 
@@ -47,7 +47,7 @@ class Question(Value, frozen=True):
         return float(until_s) if isinstance(until_s, int | float) else None
 
     def until(self, at_s: float | None) -> Question:
-        """Return the question with this Unix time as the time until which it can be answered."""
+        """Return the question with this Unix time as its deadline."""
         about = self._about
         return self.changed(about=to_json({**about, "until_s": at_s})) if about and at_s is not None else self
 
@@ -97,7 +97,7 @@ class FunctionCallStarted(Value, frozen=True):
     index: int
     name: str
     provider_id: str | None = None
-    id: str = ""  # as in `FunctionStarted`, if the reply is accepted unchanged; set by the driver, not by clients
+    id: str = ""  # the id in `FunctionStarted` if the reply is accepted unchanged; set by the driver
 
 
 class ArgumentsDelta(Value, frozen=True):
@@ -110,7 +110,7 @@ class ArgumentsDelta(Value, frozen=True):
 
     index: int
     text: str
-    id: str = ""  # as in `FunctionCallStarted`
+    id: str = ""  # see `FunctionCallStarted`
 
 
 class FunctionCallCompleted(Value, frozen=True):
@@ -125,7 +125,7 @@ class FunctionCallCompleted(Value, frozen=True):
     """
 
     index: int
-    call: FunctionCall | None = None  # with its id as in `FunctionStarted`; set by the driver, not by clients
+    call: FunctionCall | None = None  # the call, with the id as in `FunctionStarted`; the driver sets the id
 
 
 class UsageReported(Value, frozen=True):
@@ -167,7 +167,7 @@ class PartialOutput(Value, frozen=True):
         {'a': 1, 'b': 2}
     """
 
-    number: int  # of the request, as in `RequestStarted`
+    number: int  # the request's number, as in `RequestStarted`
     data: Any
 
 
@@ -185,9 +185,9 @@ class RequestStarted(Value, frozen=True):
 
     hidden = ("shown",)
 
-    number: int  # from 1; each attempt at a request counts
+    number: int  # the request's number, from 1; each attempt counts
     messages: int
-    shown: Sequence[Message] = ()  # the messages themselves, after the passes, with the exception branch
+    shown: Sequence[Message] = ()  # the messages after the passes, including the exception branch
 
 
 class ReplyCompleted(Value, frozen=True):
@@ -229,12 +229,12 @@ class Stepped(Value, frozen=True):
     source: str
     trigger: str
     to: str
-    key: str  # of the effect that was answered; "" for an unrequested outcome
-    at_s: float  # Unix time
+    key: str  # the key of the effect that was answered; "" for an unrequested outcome
+    at_s: float  # the Unix time
     guard: str = ""  # the name of the row's guard, or ""
     detail: str = ""  # the reason, if the row handles an error or a denial
-    usage: Usage | None = None  # of the interpreted reply
-    served_by: str | None = None  # name of the client that answered, if there are several
+    usage: Usage | None = None  # the usage of the interpreted reply
+    served_by: str | None = None  # the name of the client that answered, if there are several
     told: str = ""  # what the model is told about a refused answer or function call
 
     hidden = ("told",)  # it is in the messages
@@ -252,8 +252,8 @@ class HistoryChanged(Value, frozen=True):
         [(1, 2)]
     """
 
-    added: tuple[int, int]  # in the messages after the change
-    removed: tuple[int, int]  # in the messages before the change
+    added: tuple[int, int]  # the positions among the messages after the change
+    removed: tuple[int, int]  # the positions among the messages before the change
 
 
 class LoopDetected(Value, frozen=True):
@@ -264,8 +264,8 @@ class LoopDetected(Value, frozen=True):
         3
     """
 
-    name: str  # of the function, or of all functions of the reply
-    count: int  # consecutive rounds that request it
+    name: str  # the name of the function, or the names of all functions in the reply
+    count: int  # the number of consecutive rounds with the same calls
     action: str
 
 
@@ -328,7 +328,7 @@ class FunctionEnded(Value, frozen=True):
     text: str
     is_error: bool
     duration_s: float
-    traceback: str = ""  # of the exception that it raised, from the function's first frame on
+    traceback: str = ""  # the exception's traceback, from the function's first frame on
 
 
 class ResultProcessed(Value, frozen=True):
@@ -394,9 +394,9 @@ class ContextShortened(Value, frozen=True):
         4100
     """
 
-    before: int  # tokens of the request before the passes of the budget
-    after: int  # tokens of the request that is sent
-    passes: tuple[str, ...] = ()  # the passes that made it shorter, in order
+    before: int  # the request's tokens before the budget's passes
+    after: int  # the tokens in the request that is sent
+    passes: tuple[str, ...] = ()  # the passes that shortened it, in order
 
 
 class Summarized(Value, frozen=True):
@@ -407,8 +407,8 @@ class Summarized(Value, frozen=True):
         200
     """
 
-    before: int  # tokens of the messages that it replaces
-    after: int  # tokens of the summary
+    before: int  # the tokens of the messages that it replaces
+    after: int  # the summary's tokens
 
 
 class Suspended(Value, frozen=True):
@@ -425,7 +425,7 @@ class Suspended(Value, frozen=True):
     """
 
     keys: tuple[str, ...]
-    wake_at_s: float | None = None  # Unix time at which it continues by itself; None if it needs an answer
+    wake_at_s: float | None = None  # the Unix time at which the call continues without an answer, or None
     questions: tuple[Question, ...] = ()  # the open questions, each with its key
 
 
@@ -471,8 +471,8 @@ class Where(Value, frozen=True):
         'shop'
     """
 
-    call: str  # the id; empty if it ended before it began
-    run: str = ""  # the run of the driven process in a store; empty without a store
+    call: str  # the call's id; empty if the call ended before it began
+    run: str = ""  # the driven process's run; empty without a store
     agent: str = ""  # the name of the agent or flow; empty for members of a flow
     path: str = ""  # the place in the driven process, as in `Inside`; empty for the driven process itself
 

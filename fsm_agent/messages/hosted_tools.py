@@ -35,7 +35,7 @@ class WebSearch(Tagged, frozen=True, kw_only=True, tag="web_search"):
 
     allowed_domains: tuple[str, ...] = ()  # such as "example.com"; () allows all
     blocked_domains: tuple[str, ...] = ()
-    max_uses: int | None = None  # per request
+    max_uses: int | None = None  # the maximum number of searches per request
 
     def __post_init__(self) -> None:
         for name in ("allowed_domains", "blocked_domains"):
@@ -80,7 +80,7 @@ class ComputerUse(Tagged, frozen=True, kw_only=True, tag="computer_use"):
         >>> agent = Agent(Script("Done."), functions=[computer], settings=settings)
     """
 
-    width: int = 1280  # pixels
+    width: int = 1280  # the width in pixels
     height: int = 800
     environment: Environment = "browser"
 
@@ -112,7 +112,7 @@ class HostedMCP(Tagged, frozen=True, tag="mcp"):
     url: str
     allowed_tools: tuple[str, ...] = ()  # () allows all
     authorization: str | None = None  # an OAuth access token
-    headers: Mapping[str, str] = field(default_factory=dict)  # for the server
+    headers: Mapping[str, str] = field(default_factory=dict)  # headers to send to the server
     require_approval: Approval = "never"
 
     def __hash__(self) -> int:

@@ -158,7 +158,7 @@ _PATH: Fields = {"path": str}  # of an event from an inner process
 
 
 def _object(name: str, fields: Fields, optional: Fields, **config: Any) -> type[Struct]:
-    """Return a type for the objects with these fields, for their schema only.  They may also have other fields."""
+    """Return a type for objects with these fields, and possibly others.  It serves only to make their schema."""
     left_out = [(field, kind | UnsetType, UNSET) for field, kind in optional.items()]
     return defstruct(name, [*fields.items(), *left_out], **config)
 

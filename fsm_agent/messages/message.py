@@ -107,7 +107,7 @@ class Citation(Value, frozen=True, kw_only=True):
     """
 
     url: str | None = None
-    title: str | None = None  # of the page or file
+    title: str | None = None  # the title of the page or file
     quote: str | None = None  # the cited text
     start: int | None = None  # the source supports text[start:end] of the `Text`; None if unknown
     end: int | None = None
@@ -207,7 +207,7 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
     """
 
     media_type: str = PDF
-    name: str | None = None  # of the file; the model sees it
+    name: str | None = None  # the file's name, which the model sees
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -231,7 +231,7 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
             source: The document, or its address.
             name: The file's name, which the model sees; by default, the name in the path.
             encoding: The encoding of a text, such as ``"cp1252"``.  The default is the charset in a data URL, UTF-16 if
-                the text begins with its mark, or else UTF-8.  The document holds UTF-8.
+                the text begins with its byte order mark, and UTF-8 otherwise.  The document holds UTF-8.
 
         Raises:
             UsageError: If the source has another type, if it is neither a PDF nor text, or if the encoding is wrong.
@@ -315,7 +315,7 @@ class Reasoning(Tagged, frozen=True, kw_only=True, tag="reasoning"):
     """
 
     text: str = ""
-    signature: str | None = None  # opaque; sent back unchanged
+    signature: str | None = None  # opaque data, sent back unchanged
     id: str | None = None
 
 
@@ -330,7 +330,7 @@ class Opaque(Tagged, frozen=True, kw_only=True, tag="opaque"):
     hidden = ("data", "provider")
 
     wire: str  # the codec's name
-    data: Any  # JSON
+    data: Any  # the data as JSON
     provider: str | None = None  # its origin, which is not compared; None sends it to any provider of this wire
 
     def __eq__(self, other: object) -> bool:
@@ -369,21 +369,21 @@ class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
     )
 
     name: str
-    arguments_json: str  # as the model wrote them: possibly invalid JSON
-    id: str = ""  # our id: "<index of the message in the dialog>.<index>"
+    arguments_json: str  # the arguments as the model wrote them, which may be invalid JSON
+    id: str = ""  # our id: "<index of the message in the dialog>.<index of the call>"
     provider_id: str | None = None  # the provider's id, sent back with the result
     signature: str | None = None  # Gemini's thoughtSignature, sent back with the call
     needs_approval: bool = False
-    version: str = ""  # of the function
+    version: str = ""  # the function's version
     was_run: bool = False  # False if it was settled without running the function
     is_cached: bool = False  # not run, because a cached result was still valid
     is_repeated: bool = False  # not run, because an equal call ran before; see `Function.repeatable`
     is_denied: bool = False  # not run, because approval was denied
-    round: int = 0  # of the agent call, from 1; 0 in a message
-    fingerprint: str = ""  # identifies name and arguments
+    round: int = 0  # the agent call's round, from 1; 0 in a message
+    fingerprint: str = ""  # identifies the name and arguments
     result: str | None = None  # the text for the model
-    error: str | None = None  # why there is no result; the text for the model instead
-    attachments: tuple[Attachment, ...] = ()  # returned with the text
+    error: str | None = None  # why there is no result; the model sees this text instead
+    attachments: tuple[Attachment, ...] = ()  # files returned with the text
     duration_s: float = 0.0  # how long it ran, with retries; not compared; 0 if it did not run or was not timed
 
     def __eq__(self, other: object) -> bool:
@@ -426,7 +426,7 @@ class FunctionResult(Tagged, frozen=True, kw_only=True, tag="function_result"):
 
     hidden = ("provider_id",)
 
-    id: str  # of the `FunctionCall`
+    id: str  # the id of the `FunctionCall`
     name: str
     text: str
     provider_id: str | None = None

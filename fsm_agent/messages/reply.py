@@ -102,11 +102,11 @@ class Reply(Value, frozen=True, kw_only=True):
         ('Hello.', 0)
     """
 
-    message: Message  # of the assistant
+    message: Message  # the assistant's message
     usage: Usage = UNUSED
     finish: Finish | None = None
-    finish_raw: str | None = None  # as the provider spells it
-    refusal: str | None = None  # the model's text when it declined
+    finish_raw: str | None = None  # the provider's own word for it
+    refusal: str | None = None  # the text with which the model declined
     logprobs: tuple[TokenLogprob, ...] = ()
     model: str | None = None  # the model that answered
     response_id: str | None = None
@@ -114,7 +114,7 @@ class Reply(Value, frozen=True, kw_only=True):
     # Notes on options in the request that this model lacks, with their substitutes, and on fields missing from the
     # reply.
     adapted: tuple[str, ...] = ()
-    served_by: str | None = None  # name of the client that answered, if one was chosen from several
+    served_by: str | None = None  # the name of the client that answered, if one was chosen from several
     output_mode: OutputMode | None = None  # how the output was requested; None if it is text, or unknown
 
     @property
@@ -132,7 +132,7 @@ class Settings(Value, frozen=True, kw_only=True):
     """Options for a request to the model.  None means the provider's default.
 
     ``cache`` sets how long Anthropic caches the beginning of a request for later ones.  If it is not set, Anthropic
-    caches nothing.  OpenAI and Gemini cache by themselves and have no such option.  OpenAI's own options belong in
+    caches nothing.  OpenAI and Gemini cache automatically and have no such option.  OpenAI's own options belong in
     ``extra_body``: ``prompt_cache_key`` and, for GPT-5.6 and later, ``prompt_cache_options``, with lifetimes of 30
     minutes or 12 hours (according to the types in its SDK as of November 2026).
 
@@ -146,7 +146,7 @@ class Settings(Value, frozen=True, kw_only=True):
 
     temperature: float | None = None  # 0 always takes the likeliest token
     top_p: float | None = None
-    max_tokens: int | None = None  # of the answer
+    max_tokens: int | None = None  # the maximum number of tokens in the answer
     stop: tuple[str, ...] = ()  # sequences that end the answer
     seed: int | None = None
     tool_choice: str = "auto"  # or "required" (the first request of a call only), "none", or a function's name
@@ -154,8 +154,8 @@ class Settings(Value, frozen=True, kw_only=True):
     reasoning_effort: str | None = None
     top_logprobs: int | None = None  # how many alternatives to report for each token; 0 for the token alone
     cache: Literal["5m", "1h"] | None = None
-    hosted_tools: tuple[HostedTool, ...] = ()  # run by the provider itself
-    extra_body: Mapping[str, Any] = {}  # merged into the request, objects key by key
+    hosted_tools: tuple[HostedTool, ...] = ()  # tools that the provider runs itself
+    extra_body: Mapping[str, Any] = {}  # merged into the request; objects are merged key by key
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):

@@ -60,14 +60,14 @@ class Provider(Value, frozen=True, kw_only=True):
     base_path_always: bool = False  # appended to every URL that does not end in a version, as the provider's SDK does
     key_variables: tuple[str, ...] = ()  # the first one that is set is used; if empty, only `api_key` is
     key_is_optional: bool = False
-    key_header: str | None = None  # carries the bare key, instead of the codec's header
+    key_header: str | None = None  # the header for the bare key, in place of the codec's header
     headers: Mapping[str, str] = {}
     profile: Profile = Profile()
     models: Overrides = ()  # glob patterns of model names, with the profile fields that differ; later ones win
     other_wire: Api | None = None  # takes the requests that `codec` cannot express
     is_wire_fixed: bool = False  # `codec` takes all requests; the other wire is named in errors only
-    closes_after_stream: bool = False  # closes unannounced, so a connection is not reused after a stream
-    is_embedded: bool = False  # its server runs in a child process, started when needed
+    closes_after_stream: bool = False  # closes connections unannounced after a stream, so they are not reused
+    is_embedded: bool = False  # its server runs in a child process, which is started when needed
 
     @property
     def other_way_round(self) -> Provider | None:

@@ -210,15 +210,15 @@ class Profile(Value, frozen=True, kw_only=True):
     reasoning_name: (
         Literal["reasoning_content", "reasoning", "reasoning_details", "thinking", "encrypted_content"] | None
     ) = None
-    temperature: bool = True  # and top_p
+    temperature: bool = True  # takes temperature and top_p
     stop: bool = True
-    images: bool = True  # and PDFs
+    images: bool = True  # takes images and PDFs
     logprobs: bool = True
     stream_usage: bool = True  # accepts `stream_options: {include_usage: true}`
-    named_tool_choice: bool = True  # otherwise the named function alone is offered, and a call is required
+    named_tool_choice: bool = True  # otherwise only the named function is offered, and a call is required
     required_tool_choice: bool = True  # otherwise "auto" is used
     user_after_results: bool = True  # takes a user message directly after function results
-    call_id_chars: int | None = None  # exact length of call ids, in letters and digits; None if any id is valid
+    call_id_chars: int | None = None  # the exact length of call ids, in letters and digits; None if any id is valid
     # "guided": the model cannot call functions alone; the client has it choose one and fill it in, step by step.
     function_calls: Literal["native", "guided"] = "native"
     # The provider's tools that the model can use: their types on the wire, by kind.
@@ -493,7 +493,7 @@ class Decoder(ABC):
     The result does not depend on how the bytes of a stream are split.
 
     A subclass defines `take` and `reply`, and sets `is_ended`.  It raises `reported_error` if the service reports an
-    error, and `bad_reply` for anything that it cannot read.  If its wire format requires it, it also overrides
+    error, and `bad_reply` for anything that it cannot read.  Depending on the wire format, it also overrides
     `take_whole`, `take_other`, `take_held` and `close`, and sets `is_over`.
 
     Args:

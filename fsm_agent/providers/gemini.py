@@ -228,7 +228,7 @@ class _DialogInContents:
     """Encodes a dialog as a system instruction and turns by the user and the model.
 
     The results from one round of functions form one turn, as Gemini requires.  Media that a result cannot hold follow
-    in a turn of their own.
+    in a separate turn.
     """
 
     def __init__(self, model: str, profile: GeminiProfile) -> None:

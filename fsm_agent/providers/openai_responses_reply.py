@@ -182,7 +182,7 @@ class ArrivingItem:
         self.is_completed = False
 
     def part(self, piece: DeltaTarget, index: int) -> ArrivingText:
-        """Return the text received so far for the part that events give this index."""
+        """Return the text received so far for the part that has this index in the events."""
         return self.texts.setdefault((piece, index), ArrivingText())
 
     def total(self, piece: DeltaTarget) -> ArrivingText:

@@ -111,7 +111,7 @@ _MAX_UNIONS = 16
 
 
 class ClosedSchema(NamedTuple):
-    """A schema that Claude can enforce, with how much of a request's limits it uses up."""
+    """A schema that Claude can enforce, and the amounts of a request's limits that it uses up."""
 
     schema: Schema
     optional: int  # properties that are not required

@@ -1,4 +1,4 @@
-"""Drives processes: contains the two drivers, and the activities that perform effects.
+"""Drives processes, with two drivers and with activities that perform effects.
 
 The sync and asyncio drivers share one loop, which `driver` explains.  The process's transition table decides what
 happens next.

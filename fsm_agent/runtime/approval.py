@@ -1,4 +1,4 @@
-"""Activities for the approver and the check, the user's code that approves function calls and judges answers.
+"""Activities for the user's approver and check, which approve function calls and judge answers.
 
 An exception from an approver ends the driver.  A check refuses the answer by raising `Retry`; any other exception makes
 the call fail.  Exceptions from a cancelled check are ignored.

@@ -294,8 +294,8 @@ class SyncDriver(Driver):
 
     Args:
         is_shared: Whether code other than the caller may cancel the process.
-        may_rest: A function that is called if the function in which this driver runs is left behind.  It returns True
-            to leave the process at rest, to be continued later, instead of cancelling it.
+        may_rest: A function that is called if the function in which this driver runs is abandoned.  It returns True to
+            leave the process at rest, to be continued later, instead of cancelling it.
     """
 
     is_sync = True
@@ -349,7 +349,7 @@ class SyncDriver(Driver):
             self.process.cancel(LEFT)
 
     def rest(self) -> None:
-        """Stop driving and leave the process as it is.  From any thread; the driver's next wait raises `Aborted`."""
+        """Stop driving and leave the process as it is.  Any thread may call this; the next wait raises `Aborted`."""
         self._is_to_rest = True
         self.wake()
 

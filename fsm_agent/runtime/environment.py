@@ -1,6 +1,6 @@
 """The resources for a call (such as its client, clock and approver), and the protocol for its recorder.
 
-The delay before another attempt is what the provider asks for, if it does.  All other delays come from `tenacity`
+If the provider asks for a delay before another attempt, that delay is used.  All other delays come from `tenacity`
 waits; that library is imported at the first failure.
 """
 
@@ -62,7 +62,7 @@ class Recorder(Protocol):
         lost: The error to raise because another holder has claimed the run, or None if it has not been lost.
         patience_s: The longest wait in seconds.  Before a longer wait, the run is released.  None means no limit.
         rests_for_people: True to release the run as soon as it waits for a person, so that others see the question.
-        is_lasting: True if the run outlives the OS process, and so must not use a test's clock.
+        is_lasting: True if the run outlives the OS process, and therefore must not use a test's clock.
         is_instant: True if `write` never blocks.
         redact: A function that returns an outcome without its secrets, or None to store outcomes unchanged.
         signals: Posted outcomes for the driver to take.  Any thread may add to them.
@@ -167,7 +167,7 @@ class PostsInside:
             self._recorder.mark_used([post.id for post in posts])
 
     def refuse(self) -> None:
-        """Refuse all remaining posts, because the drive has ended."""
+        """Reject all remaining posts, because the drive has ended."""
         for post in self._posts:
             self._recorder.mark_taken(post, OutcomeError(f"no nested run asks {post.key!r} any longer"))
 
@@ -287,10 +287,10 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
     Args:
         client: The client that sends requests to the model.
         clock: The source of time, which is also used for waiting.
-        approve: A plain or coroutine function that is called with each function call that is waiting for approval and,
-            if it takes one, a `Context`.  If there is no approver or it returns None, the call is suspended.  Calls
-            with ``has_approver=True``, such as those of an `Agent` with an approver, ask about every function.  Other
-            calls ask only about functions that require approval.
+        approve: A plain or coroutine function that decides on each function call that is waiting for approval.  It is
+            called with the function call and, if it takes a second argument, a `Context`.  If there is no approver or
+            it returns None, the call is suspended.  Calls with ``has_approver=True``, such as those of an `Agent` with
+            an approver, ask about every function.  Other calls ask only about functions that require approval.
         backoff: The delay before a retry, as a `tenacity` wait, if the provider specifies none.  By default, it is
             ``wait_exponential(max=60)``, multiplied by a number from ``random``.
         threads: The number of plain functions that may run at once, each in a thread; with 0, they run one after

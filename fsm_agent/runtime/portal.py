@@ -3,7 +3,7 @@
 Python cannot end a thread, but a `ThreadTask`'s `Abort` can end the thread's waits for agents, clients and the clock.
 
 `call` and `stream` are for clients and similar code, whereas the sync driver waits for a `LoopTask`.  The wait ends at
-once on Ctrl-C, or when the function that contains it is left behind.  The work is then cancelled, which closes its
+once on Ctrl-C, or when the function that contains it is abandoned.  The work is then cancelled, which closes its
 connections.
 
 Code in a loop's thread must not wait for that loop, so a sync call made there uses another one.
@@ -183,7 +183,7 @@ def _start(job: Callable[[], object]) -> None:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Run plain code in a daemon thread, which is left behind if the task is cancelled."""
+    """Run plain code in a daemon thread, which is abandoned if the task is cancelled."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[Settled[T]] = loop.create_future()  # with a `ThreadTask`, each call takes a third longer
     abort = Abort()
@@ -250,7 +250,7 @@ class Place(Enum):
     Attributes:
         HERE: In the caller's thread, with its connections and thread-locals.  Nothing can wake the code there, so the
             activity's coroutine never waits, and async code runs in the portal's loop.
-        THREAD: In a daemon thread, which is left behind if the activity is cancelled.
+        THREAD: In a daemon thread, which is abandoned if the activity is cancelled.
         LOOP: In the event loop's thread.
     """
 
@@ -412,7 +412,7 @@ def call(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in the loop, and return its result.
 
     Raises:
-        Aborted: If the function around the caller was left behind.
+        Aborted: If the function that contains the caller was abandoned.
     """
     arriving: queue.SimpleQueue[Any] = queue.SimpleQueue()
     task = LoopTask(loop(), lambda: coroutine, lambda _: arriving.put(None))
@@ -427,7 +427,7 @@ def stream(items: AsyncGenerator[T]) -> Generator[T]:
     The async generator may run ahead by `AHEAD` items.
 
     Raises:
-        Aborted: If the function around the caller was left behind.
+        Aborted: If the function that contains the caller was abandoned.
     """
     arriving: queue.SimpleQueue[Any] = queue.SimpleQueue()
     task = LoopTask(loop(), lambda: _pump(items, arriving), lambda _: arriving.put(None))
@@ -489,7 +489,7 @@ def arrivals(arriving: queue.SimpleQueue[Any], goes_on: Callable[[], bool]) -> G
     """Yield the items other than None that arrive in the queue, for as long as ``goes_on`` returns True.
 
     Raises:
-        Aborted: If the function around the caller was left behind.
+        Aborted: If the function that contains the caller was abandoned.
     """
     abort = abort_in_force()
 

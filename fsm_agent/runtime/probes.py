@@ -112,7 +112,7 @@ class MeasuredDrive:
         _try(self._probe.stepped, steps)
 
     def close(self, raised: object) -> None:
-        """End all measurements.  Outcomes that arrive later, from threads that were left behind, are not measured."""
+        """End all measurements.  Outcomes that arrive later, from abandoned threads, are not measured."""
         with suppress(KeyError):
             while True:
                 _try(self._open.popitem()[1].end, raised or ABANDONED)
