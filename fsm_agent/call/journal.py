@@ -136,7 +136,7 @@ class Entry(Value, frozen=True):
     """The in-memory form of a line: one advance of a process.
 
     Examples:
-        >>> entry = Entry("begin", '{"kind": "begun"}', steps_json(()), None)
+        >>> entry = Entry("begin", '{"kind": "begun"}', '"steps":[]', None)
         >>> Chain("{}").written([entry], fence=1)[0][:20]
         '{"n":1,"key":"begin"'
     """
