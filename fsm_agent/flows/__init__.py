@@ -1,7 +1,7 @@
 """Flows are state machines that you define.  Their states wait for agents, functions, people, time and other flows.
 
-`states`, `declare`, `table`, `checks` and `definition` declare a flow.  `record`, `process`, `members` and `run` decide
-what a running flow does next, and are pure.  A `Flow` drives its runs with the same loops, stores and journals as an
+`states`, `declare`, `table`, `checks` and `definition` declare a flow.  The pure modules `record`, `process`, `members`
+and `run` decide what a running flow does next.  A `Flow` drives its runs with the same loops, stores and journals as an
 `Agent`.  Agents do not depend on flows.
 """
 

@@ -166,7 +166,7 @@ class FlowDelegate:
         return data if self._returns is None else self._returns(data)
 
     def call(self, /, *args: Any, **arguments: Any) -> Any:
-        """Run the flow on its own, with the arguments that a model would give."""
+        """Run the flow by itself, with the arguments that a model would pass."""
         return self.output_of(self.flow.call(self._begun(args, arguments)).run.data)
 
     async def acall(self, /, *args: Any, **arguments: Any) -> Any:

@@ -233,7 +233,7 @@ def check_data(where: str, data: Any) -> None:
 
 @lru_cache(512)
 def _lost_always(data: type) -> str:
-    """Return why JSON can never keep a type's values unchanged, judging by its two schemas, or an empty string."""
+    """Return the reason why JSON can never keep a type's values unchanged, judging by the type's two schemas, or ""."""
     try:
         reads, writes = (
             _objects(type_adapter(data).json_schema(mode=mode)) for mode in ("validation", "serialization")
@@ -350,7 +350,7 @@ def _check_member(here: str, member: LiveState[Any, Any]) -> None:
 
 
 def _check_counts(here: str, state: ParallelState[Any, Any]) -> None:
-    """Check how many members run at once, and how many are enough."""
+    """Check the options ``parallel`` and ``enough``."""
     is_count = state.parallel is None or is_whole(state.parallel, 1)
     require(f"{here}: parallel", state.parallel, is_count, "a whole number of at least 1, or None for all", FlowError)
     if (enough := state.enough) is None:

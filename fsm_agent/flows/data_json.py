@@ -1,7 +1,7 @@
 """Writes data and answers as JSON that can be read back, and says why a value cannot be written.
 
 Pydantic's own JSON loses the bound of a `deque`, the name of a time zone, and the fold of a time that has no zone.
-Here they are written as ``{"maxlen": 3, "items": […]}``, ``"2026-03-28T12:00:00+01:00[Europe/Oslo]"`` and
+This module writes them as ``{"maxlen": 3, "items": […]}``, ``"2026-03-28T12:00:00+01:00[Europe/Oslo]"`` and
 ``"2026-10-25T02:30:00[fold=1]"``.  Bytes that are not UTF-8 text, such as an image, are written as
 ``{"base64": "iVBO…"}``.
 """
@@ -206,7 +206,7 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
 
 
 def lost_in_json(value: Any, again: Any) -> str:
-    """Return what a value loses in JSON even though the value read back is equal, or an empty string.
+    """Describe what JSON loses of a value even if the value read back is equal.  Return "" if nothing is lost.
 
     Equality ignores the bound of a deque, the default factory of a defaultdict, the fold and the zone of a time, and
     whatever a user's own class leaves out.

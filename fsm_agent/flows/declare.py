@@ -93,7 +93,7 @@ def _known(word: str, options: dict[str, Any], known: Sequence[str] = TIME_OPTIO
 
 
 class _AnyData:
-    """Stands for the type of the data if no argument to `ask` shows it."""
+    """Stands for the type of the data if no argument of `ask` reveals it."""
 
 
 X = TypeVar("X", default=_AnyData, contravariant=True)  # the data that choose an agent
@@ -379,8 +379,8 @@ def gather(name: str, /, *members: Any, enough: float | None = None, **options: 
     """Return a state that runs all members at once and returns their values in the order in which they are listed.
 
     If a member fails, the others are abandoned.  With ``enough=2``, the state returns two values as soon as it has them
-    and abandons the other members.  ``enough=0.5`` means half of the members, rounded up.  When too few members are
-    left, the state fails with the failure of whichever failed member is listed first.
+    and abandons the other members.  ``enough=0.5`` means half of the members, rounded up.  If too many members fail,
+    the state fails as well, with the `Failure` of the first one in the list.
 
     Args:
         name: The name of the state.
@@ -551,7 +551,7 @@ def end(name: str, *, failed: bool | str = False) -> End:
 
     Args:
         name: The name of the end, which is the ``state`` of the result.
-        failed: True, or a reason to show to people, if this end is a failure, for which `call` raises `FlowFailed`.
+        failed: Whether this end is a failure: True, or a reason to show to people.  `call` then raises `FlowFailed`.
 
     Raises:
         FlowError: If the name is not a string, or ``failed`` is neither a string nor a bool.

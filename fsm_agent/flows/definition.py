@@ -1,4 +1,4 @@
-"""The definition of a flow: its states, its table, its machine and its data.  Nothing here runs a flow."""
+"""The definition of a flow: its states, its table, its machine and its data.  This module does not run flows."""
 
 # The annotations are evaluated, not kept as strings: dataclasses copy them into the `__init__` of each subclass, where
 # the names of this module are unknown.
@@ -123,17 +123,17 @@ class FlowDefinition(Generic[D]):
 
     @cached_property
     def reactions(self) -> Mapping[tuple[str, str], str]:
-        """The rules for the rows that take a cancellation or the deadline, by state and trigger."""
+        """The rules for the rows that handle a cancellation or the deadline, by state and trigger."""
         return {(row.source.name, row.trigger): row.rule for row in reversed(self.table) if row.rule}
 
     @cached_property
     def early(self) -> Mapping[str, WaitState[Any, Any]]:
-        """The states that take answers before they are entered, by name."""
+        """The states that accept answers before they are entered, by name."""
         return {state.name: state for state in self.live if isinstance(state, WaitState) and state.is_early}
 
     @cached_property
     def entries(self) -> tuple[TableEntry, ...]:
-        """All rows, including the default rows, with an entry for each of a row's triggers."""
+        """An entry for each trigger of each row, including the default rows."""
         return tuple(entries_of(self))
 
     @cached_property
@@ -237,7 +237,7 @@ def agents_of(flow: FlowDefinition[Any]) -> list[Agent[Any, Any]]:
 
 
 def functions_of(flow: FlowDefinition[Any]) -> list[Function]:
-    """Return the functions that are states of a flow, including those in its inner flows and members."""
+    """Return the functions that the states of a flow run, including states in its inner flows and members."""
     return [state.function for state, _ in states_inside(flow.live) if isinstance(state, FunctionState)]
 
 
@@ -252,7 +252,7 @@ def flows_inside(flow: FlowDefinition[Any]) -> list[FlowDefinition[Any]]:
 
 
 def check_clients(flow: FlowDefinition[Any], clients: Mapping[Any, Any]) -> None:
-    """Refuse models that are meant for states that ask no agent, because a test would silently use the real model."""
+    """Refuse models for states that ask no agent.  A test would otherwise silently use the real model."""
     asking = [state for state, _ in _calls(flow)]
     known = [known_key for state in asking for known_key in state.client_keys]
     for key, client in clients.items():

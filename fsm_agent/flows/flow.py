@@ -150,7 +150,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
                 makes it.
             clients: Models by state, which replace the models of the agents.  In tests, pass a `Script` for each state.
             extra: Your own JSON data.  It is saved in the record.
-            by: The name of the user who starts the run, as your login provides it.  It is saved in the record and
+            by: The name of the user who starts the run, as provided by your login.  It is saved in the record and
                 passed to a ``deps`` function.
             run_id: The name of the run in the flow's store, or None for a new name.  If the store has a run with this
                 name and the same data, that run is continued.
@@ -424,8 +424,8 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
         limits: Limits on how many states a run enters and how long it takes.
         version: The version of the table and the data.  ``upgrades`` converts waiting runs from older versions.
         upgrades: Functions by version.  The function for n turns a run's JSON record from version n into one for
-            version n+1.  `renamed` and `reshaped` make these functions.  If a list is given, its functions are applied
-            in order.
+            version n+1.  `renamed` and `reshaped` make these functions.  A version may also have a list of functions,
+            which are applied in order.
         store: The store that keeps the runs; see `Agent`.
         approve: The approver for agents that have none of their own; see `Agent`.
         answer: A function that answers the questions from `wait` states, for example by asking in the terminal.  It is

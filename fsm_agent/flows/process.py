@@ -139,7 +139,7 @@ class StateResult(NamedTuple):
 
 @contextmanager
 def noting(state: LiveState[Any, Any], process: Process) -> Iterator[None]:
-    """Add a note with a state to what one of its functions raises as a process enters the state."""
+    """Name the state and the process in a note on any exception from the state's functions."""
     try:
         yield
     except Exception as error:
@@ -395,8 +395,8 @@ class FlowProcess(Process):
         """Explain why a step took its row, or which row an answer would take.  The run does not change.
 
         Args:
-            event: A step of the run or of an inner run, taken from the trace or the events.  Or else a possible answer,
-                which is a value or a `Failure` if ``key`` is a state, and otherwise an outcome, as for `advance`.
+            event: A step of the run or of an inner run, taken from the trace or the events, or a possible answer.  An
+                answer is a value or a `Failure` if ``key`` is a state.  Otherwise, it is an outcome, as for `advance`.
             key: The state that would give the value, or the key of the effect that the outcome would answer.
 
         Returns:

@@ -129,7 +129,7 @@ class FlowProcessRecord(Value, frozen=True, kw_only=True):
     once: Mapping[str, OnceRun] = field(default_factory=dict)
     children: Mapping[str, Any] = field(default_factory=dict)
     usage: Usage = UNUSED  # of agent calls that have ended
-    budget_left: Limits | None = None  # what the outer agent call had left of its budgets
+    budget_left: Limits | None = None  # the rest of the outer agent call's budgets
     ending: FlowEnding | None = None
     trace: Vector[Stepped] = Vector()
 
@@ -186,7 +186,7 @@ class FlowRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
     due_at_s: float | None = 0.0  # Unix time at which the state's time ends; None: no limit; 0: not recorded
     first_due_at_s: Mapping[str, float] = field(default_factory=dict)  # the same by name, for states with restart=False
     started_at_s: float = 0.0  # Unix time
-    reacted_to: tuple[str, ...] = ()  # "cancelled" and "expired", once a row has taken it
+    reacted_to: tuple[str, ...] = ()  # "cancelled" and "expired", once a row has handled it
     reaction: tuple[str, str] | None = None  # a trigger, with its detail, that waits for a result
 
     @property

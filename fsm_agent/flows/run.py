@@ -503,7 +503,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return self._ahead
 
     def _keep_time(self, to: LiveState[Any, Any], r: FlowRecord, at_s: float, changes: dict[str, Any]) -> None:
-        """Add the time at which an entered state's time ends to the changes to the record."""
+        """Add the time limit of a state that is entered to the changes to the record."""
         due = r.first_due_at_s.get(to.name)
         if due is None:
             due = due_at_s(f"flow {self.flow.name!r}", to, r.data, at_s)
@@ -644,7 +644,7 @@ class FlowFailed(_OfRun):
 
 
 class FlowSuspended(_OfRun):
-    """A flow is waiting for a person or a distant time.  ``run.effects`` shows what it is waiting for.
+    """A flow is waiting for a person, or until a distant time.  ``run.effects`` shows what it is waiting for.
 
     Examples:
         >>> @wait(bool)

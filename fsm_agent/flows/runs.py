@@ -38,12 +38,12 @@ SHOWN_STEPS = 10  # how many steps an error lists
 
 
 class FlowSeed(Value, frozen=True, kw_only=True):
-    """What a run of a flow began with, except for code."""
+    """Everything that a run of a flow began with, except code."""
 
     version: int  # of the flow
     data: msgspec.Raw
     depth: int = 0
-    budget_left: Limits | None = None  # what the outer call had left of its budgets
+    budget_left: Limits | None = None  # the rest of the outer call's budgets
 
 
 def attach_journal(run: FlowRun[Any], name: str) -> None:
@@ -253,8 +253,8 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
                 ``{"triage#1/ask:2.0": Approved()}`` for a question from an inner agent call.  A value that is not a
                 mapping answers the only open question.
             by: The name of the person who answers, to show to people.
-            signal_id: An id for a single answer, so that giving it again with the same id, for example after `RunBusy`,
-                has no effect.
+            signal_id: An id for a single answer.  Giving the answer again with the same id, for example after
+                `RunBusy`, has no effect.
             sink: Receives every event.
             deps: See `Flow.call`.
             clients: See `Flow.call`.

@@ -116,7 +116,7 @@ def record_from(document: str | bytes, flow: FlowDefinition[Any], signing_key: s
 
 
 def record_of_seed(flow: FlowDefinition[Any], version: int, data: msgspec.Raw, **fields: Any) -> FlowRecord:
-    """Return the record of a run that began under a version of the flow and has no snapshot, upgraded likewise."""
+    """Return the upgraded record of a run that began under some version of the flow and has no snapshot."""
     r = FlowJson(flow=flow.name, version=version, state="Seeded", data=data, limits=flow.limits, **fields)
     return _flow_record(flow, to_json(r).encode(), "header")
 
@@ -185,7 +185,7 @@ def _check(flow: FlowDefinition[Any], r: FlowRecord, where: str, children: list[
 
 
 def _check_inbox(flow: FlowDefinition[Any], r: FlowRecord, where: str) -> None:
-    """Refuse early answers that the flow can no longer take."""
+    """Refuse early answers that the flow can no longer accept."""
     for name, answers in r.inbox.items():
         if (state := flow.early.get(name)) is None:
             what = f"expected {name} to take its early answers ({len(answers)}), got no such state with early=True"
@@ -276,9 +276,9 @@ def _record_after(step: Upgrade, record: dict[str, Any], where: str) -> dict[str
 
 
 def present_key(flow: FlowDefinition[Any], version: int, key: str, *, is_old: bool = False) -> str:
-    """Return a key with current names of states, given one from an older version, which answers may still use.
+    """Return a key from an older version, which answers may still use, with the current names of its states.
 
-    A name that is known now stays as it is, unless the key is certainly of the older version.
+    A name that the flow has now stays unchanged, unless the key is certainly from the older version.
     """
     parts = key.split(SEPARATOR)
     states: Mapping[str, Any] = flow.states

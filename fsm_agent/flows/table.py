@@ -2,10 +2,10 @@
 
 `fsm_agent.call.machine` tries the rows from the top and takes the first one whose guard holds.
 
-A cancellation or the deadline ends a run unless one of the user's rows takes it, which can happen only once for each.
-The flow adds a guard, the ``rule``, to these rows:
+A cancellation or the deadline ends a run unless one of the user's rows handles it.  Each can be handled only once.  The
+flow adds a guard, the ``rule``, to these rows:
 
-- ``first_time``: The trigger has not been taken yet, so the user's row is taken.
+- ``first_time``: The trigger has not been handled yet, so the user's row is taken.
 - ``until_known``: A function that must not run twice is running.  The run stays in the state until the result is known,
   and then takes the next state's row for the trigger.
 - ``meanwhile``: A row for every state leads to this state, for example to a compensation.  The run stays there, so that
@@ -133,7 +133,7 @@ EVERY = _EveryState()
 
 
 def rows_in_states(where: str, start: State[Any], rows: Sequence[Row[Any]]) -> tuple[Row[Any], ...]:
-    """Return the rows, in which each row for every state is replaced by one for each state that it applies to.
+    """Return the rows, with each row for every state replaced by one row per state that it applies to.
 
     A row for every state applies to states that have no row for the trigger and that a run can enter before the row is
     taken.  The other states get a row that stays in the state.
@@ -178,7 +178,7 @@ def reached_from(starts: Iterable[State[Any]], rows: Iterable[Row[Any]]) -> set[
 
 
 def cancelled(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
-    """Return a row for a cancellation in every state that has no row for it; see `LiveState.cancelled`.
+    """Return a row that handles a cancellation in every state without such a row; see `LiveState.cancelled`.
 
     A run that is already in the target or in a later state stays there, so that a compensation does not begin again.
 
@@ -206,7 +206,7 @@ def cancelled(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
 
 
 def expired(to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
-    """Return a row for the flow's deadline in every state that has no row for it; see `cancelled`.
+    """Return a row that handles the flow's deadline in every state without such a row; see `cancelled`.
 
     Examples:
         >>> @wait(bool)
@@ -297,7 +297,7 @@ def any_state(*states: LiveState[D, Any]) -> AnyState[D]:
 
 
 class TableEntry(NamedTuple):
-    """A row in combination with one of its triggers."""
+    """A row, together with one of its triggers."""
 
     event: str  # the trigger, with its type
     source: str
@@ -320,7 +320,7 @@ class TableEntry(NamedTuple):
 def with_defaults(
     rows: Sequence[Row[Any]], live: Sequence[LiveState[Any, Any]], has_deadline: bool
 ) -> tuple[Row[Any], ...]:
-    """Return the rows, followed by a default row for each trigger that the user's rows do not always take."""
+    """Return the rows, followed by a default row for each trigger that the user's rows do not handle in every case."""
     taken = {(row.source.name, row.trigger) for row in rows if row.guard is None and not row.rule}
     found = list(rows)
     for state in live:

@@ -61,7 +61,7 @@ ANY: Any = _AnyCase()
 
 @dataclasses.dataclass(frozen=True)
 class Failure(Generic[S]):
-    """Why a state failed or was ended, for guards and actions in ``failed``, ``expired`` and ``cancelled`` rows.
+    """The reason why a state failed or was ended.  Rows for ``failed``, ``expired`` and ``cancelled`` receive it.
 
     ``data`` is the last data of the state's inner flow, or None if there are none.  If you keep a `Failure` in a flow's
     data, annotate its type, as in ``Failure[Order | None]``.
@@ -483,7 +483,7 @@ def fields_of(data: Any) -> dict[str, Any]:
 
 
 def may_hold(hint: Any, kind: Any) -> bool:
-    """Return whether a field of one type may be able to hold a value of another."""
+    """Return whether a field of one type might hold a value of another."""
     hint, kind = without_notes(hint), without_notes(kind)
     if get_origin(kind) in UNIONS:
         return all(may_hold(hint, one) for one in get_args(kind))

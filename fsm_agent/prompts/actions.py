@@ -1,4 +1,4 @@
-"""Actions: tags that a model writes into its answer, which are declared as classes, and the parser that reads them."""
+"""Actions are tags that a model writes into its answer.  Each is declared as a class, and an `ActionSet` reads them."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class ActionSet(Parser[list[A]]):
             actions.  You provide the values for all other variables.  A value that looks like an action or a tag from
             the template is quoted.
         strict: Whether an unreadable action, such as one that lacks a required attribute, is an error.  Otherwise, it
-            is left out, which is reported as a repair.
+            is left out and reported as a repair.
         options: Options for the `Prompt`.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Builds a prompt from its files: the template, the handlers, and the objects that the front matter names."""
+"""Builds a prompt from its template, its handlers, and the objects that the front matter names."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 A prompt's name is ``root/name``, where each part consists of letters, digits, ``_`` and ``-``.  Registered prompts are
 tried first, then the file ``<directory>/<root>/<name>`` with the suffix ``.jinja``, ``.md`` or ``.txt``.  Files next to
 it, such as ``<name>.exception.jinja`` and ``<name>.interrupt.jinja``, contain the templates for the prompt's handlers.
-Front matter, which is TOML between two ``+++`` lines, sets the prompt's other fields.  A name can never lead out of the
-directory.
+Front matter, which is TOML between two ``+++`` lines, sets the prompt's other fields.  A name can never refer to a file
+outside the directory.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ class TypeMarked(pydantic.BaseModel):
 class _Intent:
     """The names that `intent` adds to an enumeration.
 
-    They have a class of their own because Pyright needs one to know the variables' types.
+    They are in a separate class because Pyright needs one to know the variables' types.
     """
 
     if TYPE_CHECKING:

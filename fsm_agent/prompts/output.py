@@ -1,4 +1,4 @@
-"""Output types, parsers, and how a reply is read as a value of the output type."""
+"""Output types, and the parsers that turn a reply into a value of the output type."""
 
 from __future__ import annotations
 
@@ -419,7 +419,7 @@ class _Search:
         self.others: list[tuple[str, ValidationError, str]] = []  # JSON of another type, and how it was found
 
     def found(self, problem: ValidationError) -> Parsed[Any]:
-        """Search the answer for a value after reading the whole answer has failed with this problem."""
+        """Search the answer for a value, given the problem that was found when it was read as a whole."""
         text, is_cut = self.source.text, self.source.is_cut
         self._note(text, problem, "")
         if self.problem is not None and begins_with_opener(text):  # it is the whole answer
@@ -515,7 +515,7 @@ def _quoted(output: Output, text: str) -> Iterator[str]:
 
 
 def _plain(output: Output, text: str) -> Iterator[str]:
-    """Yield the text as JSON if it has no brackets and the type takes any text, and otherwise objects and lists."""
+    """Yield the text as JSON if it has no brackets and the type takes any text; otherwise, yield objects and lists."""
     schema = output.bare_schema
     kinds = [target_of(schema, kind.get("$ref", "")) or kind for kind in schema.get("anyOf", [schema])]
     plain = [kind for kind in kinds if kind.get("type") not in ("object", "array")]

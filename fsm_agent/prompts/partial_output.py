@@ -44,7 +44,7 @@ _UNFINISHED = (
 class PartialReader:
     """Reads the output from one reply, whose text arrives in pieces.
 
-    ``opening`` is a regular expression for the text before the document.  "" matches anywhere.
+    ``opening`` is a regular expression for the text before the document.  An empty one matches anywhere.
     """
 
     def __init__(

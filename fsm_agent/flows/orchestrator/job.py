@@ -368,10 +368,10 @@ class _Caller(SyncVerbs):
 
 
 class OrchestrationResult(FlowResult[Job]):
-    """The result of an orchestrator's run, which `FlowFailed` also contains.
+    """The result of an orchestrator's run.  A `FlowFailed` also holds one.
 
-    ``state`` is "completed", "step_spent", "total_spent", "unrecoverable", "given_up", an end from your own rows, or an
-    end that every flow has.
+    ``state`` is "completed", "step_spent", "total_spent", "unrecoverable", "given_up", one of the ends in your own
+    rows, or one of the ends that every flow has.
 
     Examples:
         >>> plan = Strategy("an article", (Step("facts", "find facts", "{{ task }}", "research"),))

@@ -180,10 +180,10 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         descriptions: What the agents can do, by name.  These texts replace the agents' expertise or system prompts.
         prompts: Prompts that replace some of the package's ``prompts/orchestrator``: ``Prompts("my_team")`` for your
             files, or a mapping such as ``{"deciding": "…"}``.  Each is a template with the same variables as the prompt
-            that it replaces.  The planner gets ``planning``, ``planning_simply`` if it gave no plan, ``deciding`` after
-            a failure, ``redesigning``, and with ``llm_names`` and ``llm_intents`` also ``matching`` and ``wording``.
-            The agent of a step gets ``working``, and the validator gets ``validating``.  ``rules`` says how to write
-            steps, and ``validator`` is the validator's system prompt.
+            that it replaces.  The planner gets ``planning``, ``planning_simply`` (if it gave no plan), ``deciding``
+            (after a failure) and ``redesigning``.  It also gets ``matching`` with ``llm_names``, and ``wording`` with
+            ``llm_intents``.  The agent of a step gets ``working``, and the validator gets ``validating``.  ``rules``
+            says how to write steps, and ``validator`` is the validator's system prompt.
         name: The orchestrator's name in its runs.  Orchestrators that share a store need different names.
         store: The store that keeps the runs; see `Flow`.
         approve: See `Flow`.
@@ -349,8 +349,8 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
     def extended(self, rows: Sequence[Row[Job]]) -> Orchestrator:
         """Return an orchestrator with your rows, which are tried before its own rows.
 
-        If one of your rows has no guard, or the same guard as the orchestrator's row, the latter can never be taken and
-        is left out, as are states that can no longer be reached.  The data are a `Job`, whose methods are actions.
+        If one of your rows has no guard, or the same guard as the orchestrator's row for the same case, it replaces
+        that row.  States that can no longer be reached are left out.  The data are a `Job`, whose methods are actions.
 
         Args:
             rows: Rows from the orchestrator's states and from your states, such as

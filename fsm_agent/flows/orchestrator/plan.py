@@ -99,7 +99,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Loop:
-    """Steps that are repeated until the last step's output says a word.
+    """Steps that are repeated until the last step's output contains a given word.
 
     Attributes:
         step_ids: The names of the steps.
