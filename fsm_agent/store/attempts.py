@@ -43,7 +43,7 @@ def after_attempt(
         rest: The suspension that the run would have without the failure.
         lease: The lease.
         n: The current number of entries.
-        error: What the attempt raised.
+        error: The exception that the attempt raised.
         fingerprint: The fingerprint of the code, empty if unknown, or None if the attempt does not count because the
             code is not at fault.
         has_signals: Whether signals are pending.

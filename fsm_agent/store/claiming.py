@@ -254,7 +254,7 @@ class Claims:
 
         Args:
             lease: The lease.
-            factory: How the process is made.
+            factory: The factory that makes the process.
             on_change: What a worker does if the code has changed since the run was last released: "report" continues,
                 while "rest" and "stop" raise `ReplayError`.  "stop" releases the run unchanged, without a question.
                 None means that a person resumes the run.

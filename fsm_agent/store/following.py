@@ -35,7 +35,7 @@ class Follower:
     Args:
         runs: The runs.
         run: The name of the run.
-        factory: How its process is made.
+        factory: The factory that makes the run's process.
     """
 
     def __init__(self, runs: Runs, run: str, factory: ProcessFactory) -> None:

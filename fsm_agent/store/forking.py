@@ -1,4 +1,4 @@
-"""Reads runs as they were, and forks them; see `Runs.at` and `Runs.fork`.
+"""Reads runs as they were after an entry, and forks them; see `Runs.at` and `Runs.fork`.
 
 A fork is an independent run with its own name, which starts with the first entries of another run and continues from
 there.  Its header names that run, and may hold an *edit*: an outcome that a person has added after the common entries.

@@ -100,7 +100,7 @@ class HistoryEntry(NamedTuple):
 
     @property
     def why(self) -> str:
-        """What the model was told about a refused reply, or why the call failed, or an empty string."""
+        """The reason for refusing a reply, as the model was told, or for the call's failure, or an empty string."""
         return self.line.why
 
     @property
@@ -127,7 +127,7 @@ class ProcessView(NamedTuple):
 
     @property
     def state(self) -> str:
-        """Its last state."""
+        """The last state of the process."""
         return self.moves[-1].step.to if self.moves else _SEEDED
 
     @property

@@ -1,4 +1,4 @@
-"""Renews a driver's leases while it is alive, and ends them early if its OS process is dead.
+"""Renews the leases of drivers that are alive, and ends the leases of dead OS processes early.
 
 One thread in each OS process renews the leases and fetches signals.
 

@@ -1,7 +1,7 @@
 """Records a run in a store while a driver drives it, and looks after its journal, its lease and its signals.
 
-A batch that the store has not acknowledged is sent again unchanged.  If it had been written after all, the store
-recognizes it.
+A batch that the store has not acknowledged is sent again unchanged.  If it was written after all, the store recognizes
+it.
 """
 
 from __future__ import annotations
@@ -559,7 +559,7 @@ def packed_snapshot(saved: Saved, signing_key: bytes | None) -> bytes:
 
 
 def suspension_of(process: Process, *, is_stopped: bool) -> Suspension:
-    """Return the suspension for a process, which says when it is due again and which questions are open."""
+    """Return the suspension for a process, with the time at which it is due again and its open questions."""
     state = str(process.record.state)
     if not process.effects:
         return Suspension(state=state, is_ended=True, is_failed=process.record.failure is not None)

@@ -52,7 +52,7 @@ class Runs:
         signing_key: A key of 32 bytes or more that signs journals and snapshots, so that they cannot be forged without
             it.
         redact: A pure function that is applied to each outcome before it is used, and returns an outcome of the same
-            kind.  What it removes reaches neither the store nor the model.
+            kind.  The parts that it removes reach neither the store nor the model.
         lease_s: How long a lease lasts, in seconds.  A holder renews it while it is alive.
         patience_s: How long a driver keeps a run that is waiting, in seconds, for example before it repeats a request.
             If the wait will be longer, the driver releases the run.  None means no limit.
@@ -115,7 +115,7 @@ class Runs:
             step: The number of the entry, 0 for the run before its first entry, or None for the run as it is stored.
                 If steps have names, this may also be the name of the step to which the entry led.  A store in memory
                 may lag behind until the run is released.
-            factory: How the process is made.
+            factory: The factory that makes the process.
 
         Raises:
             RunUnknown: If the run does not exist.
@@ -145,7 +145,7 @@ class Runs:
             run: The name of the run.
             step: The number of the last common entry, or None for the last entry of the run.
             name: The name of the fork, or None for a new name.
-            factory: How the process is made, or None to fork without the agent's code.
+            factory: The factory that makes the process, or None to fork without the agent's code.
             by: The name of the person who forks the run, to show to people.
             edit: An outcome to add after the common entries, as JSON without a time, or an empty string for none.  An
                 outcome requires a factory.
@@ -333,7 +333,7 @@ class Runs:
         return True
 
     def _end_at_once(self, run: str) -> None:
-        """Make a run due that has not started or was put off, which a signal alone does not do, to end it."""
+        """Make a run that has not started, or was put off, due at once, because a signal alone would not end it."""
         row = self.store.get(run)
         if row.due_s != 0.0 and not row.is_ended and stuck_in(row) is None:
             with suppress(LeaseLost, RunBusy, RunUnknown):  # it has a driver, or is gone

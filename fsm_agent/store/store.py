@@ -12,8 +12,8 @@ Rules
   refused.
 - *The store is the queue.*  A run is due from the time set by its last suspension.  It is due at once if its lease was
   not released, or if a pending signal wakes it.  A run whose holder dies is therefore always claimed again.  A run that
-  is due at once is queued by the time at which it became due: that of its creation, a signal, its last suspension, or
-  the end of its lease.
+  is due at once is queued by the time at which it became due: the time of its creation, a signal, its last suspension,
+  or the end of its lease.
 - *Priority comes first.*  The due run with the highest priority is claimed first and, among equals, the one that has
   been due longest.  A run with a low priority waits as long as runs with a higher one are due.
 - *An append may be repeated.*  If a connection breaks during a commit, the caller cannot know whether the commit
@@ -133,7 +133,7 @@ class Signal(Value, frozen=True):
 
 
 class Run(Value, frozen=True, kw_only=True):
-    """What a store knows about a run without reading the run's journal.
+    """The facts about a run that a store knows without reading the run's journal.
 
     Examples:
         >>> agent = Agent(Script("Hi."), name="desk", store=MemoryStore())

@@ -1,8 +1,8 @@
 """Turns: the runs of a conversation, in order.
 
 A turn stores only the messages of its task and the messages that its call added.  Earlier messages are read from
-earlier turns.  If a policy left some of them out, or the caller passed others, the turn stores its earlier messages
-itself, and reading stops there.  Thus a turn's size on disk does not depend on the length of the conversation.
+earlier turns, so a turn's size on disk does not depend on the length of the conversation.  If a policy left some
+messages out, or the caller passed others, the turn stores its earlier messages itself, and reading stops there.
 
 The dialog after a turn:
 

@@ -1,4 +1,4 @@
-"""Drives the runs in a store: with workers, or with the engines DBOS and Temporal.
+"""Workers and engines (DBOS and Temporal), which drive the runs in a store.
 
 The store is a queue from which a `Worker` claims runs.  Most programs need nothing else.  An engine decides which
 worker drives a run and when, but the run's journal in Postgres remains the source of truth.  Each engine needs its

@@ -51,7 +51,7 @@ class DbosEngine(Engine):
             DBOS.workflow(name=JOB)(lambda run: self._do(run))
             DBOS.listen_queues([QUEUE])
             DBOS.launch()
-            # Settings that people made, such as a rate limit, stay.
+            # Settings that people have changed, such as a rate limit, are kept.
             queue = DBOS.register_queue(QUEUE, polling_interval_sec=POLL_S, on_conflict="never_update")
             limit = queue.global_concurrency
             queue.set_worker_concurrency(threads if limit is None else min(threads, limit))

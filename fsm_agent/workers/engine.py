@@ -1,4 +1,4 @@
-"""What the engines have in common.  Jobs are only hints: an engine also searches for runs whose jobs were lost."""
+"""The base class of the engines.  Jobs are only hints: an engine also searches for runs whose jobs were lost."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Engine(ABC):
 
     @property
     def leave_s(self) -> float:
-        """How long a job in progress may take once the worker is stopped, in seconds."""
+        """The number of seconds that a job in progress may take once the worker is stopped."""
         return DAY_S if self.worker.drain_s is None else self.worker.drain_s + LEAVE_S
 
     @abstractmethod

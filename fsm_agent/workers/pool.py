@@ -1,7 +1,7 @@
 """A worker's pool, which claims and drives many runs at a time in one event loop.
 
-A stopped worker claims no more runs.  Runs in progress have as long as the worker allows to reach their next step, and
-are then interrupted and released.
+A stopped worker claims no more runs.  Runs in progress get ``drain_s`` seconds to reach their next step.  After that,
+they are interrupted and released.
 """
 
 from __future__ import annotations

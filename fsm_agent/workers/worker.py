@@ -2,8 +2,8 @@
 
 The store is the queue, so a worker needs only the store and the agents' code.  There may be any number of workers, in
 any number of OS processes.  A run that must wait longer than the worker's patience rests in the store until it is due,
-and the next free worker takes it (`fsm_agent.store.claiming`).  `fsm_agent.workers.pool` says how a stopped worker
-ends.
+and the next free worker claims it (see `fsm_agent.store.claiming`).  `fsm_agent.workers.pool` describes how a worker
+stops.
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ class Worker:
         return result
 
     def release_stuck(self) -> bool:
-        """For an engine: make a run due that got stuck under other code, or return False if there is none."""
+        """For engines: make a run that is stuck under other code due again, or return False if there is none."""
         lease = self._claim_stuck()
         if lease is not None:
             self.runs.claims.give_back(lease, self.runs.store.load(lease.run, after=lease.n))

@@ -4,9 +4,9 @@ The session is a connection that listens for changes.  When it ends, so do the s
 lock, which Postgres frees at the end of the session, however the OS process dies.  Without listening and the lock,
 everything would still work, with longer delays.
 
-Behind a transaction pooler, no store has a session, because the lock would belong to a connection that the pooler may
-close, which would end the leases of a live process.  Leases then expire normally, and a waiting thread polls every
-`POLL_S` seconds.
+Behind a transaction pooler, no store has a session.  The lock would belong to a connection of the pooler, and the
+leases of a live process would end whenever the pooler closed that connection.  Leases therefore expire normally, and a
+waiting thread polls every `POLL_S` seconds.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ class SqlStore(ABC):
         return True
 
     def _found_of_living(self, c: Sql, find: Callable[[Sql], int | None]) -> int | None:
-        """Return the key of the run that ``find`` finds.  If none, end the leases of dead processes and try again."""
+        """Return the key of the run that ``find`` finds.  If there is none, end dead processes' leases and retry."""
         try:
             if (key := find(c)) is not None:
                 return key

@@ -75,7 +75,7 @@ SELECT agent, is_failed, is_ended, asks, state FROM first JOIN run ON run.key = 
 
 
 class Sql(Protocol):
-    """A transaction, which can be called with a statement and its named values and returns the rows.
+    """A transaction.  Call it with a statement and named values to get the rows.
 
     Attributes:
         now_s: The Unix time at the beginning of the transaction, by the store's clock.
