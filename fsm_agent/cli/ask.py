@@ -33,7 +33,7 @@ def ask(
     var: Annotated[Many, typer.Option(metavar="NAME=VALUE", help="A variable of the prompt. Repeatable.")] = None,
     system: Annotated[str, typer.Option(metavar="TEXT", help="The system prompt.")] = "",
     output: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="The type of the answer, as int or module:name. Prints JSON.")
+        str | None, typer.Option(metavar="TYPE", help="The answer's type, such as int or module:name. Prints JSON.")
     ] = None,
     setting: options.SettingsAndLimits = None,
     deps: options.Deps = None,

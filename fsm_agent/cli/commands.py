@@ -29,7 +29,7 @@ COMMANDS = {
     "worker": CommandLocation("worker", "worker", "Continue due runs in a store until stopped."),
     "submit": CommandLocation("worker", "submit", "Put a task into a store for a worker."),
     "serve": CommandLocation("servers", "serve", "Serve a chat page for an agent or a flow on this machine."),
-    "inspect": CommandLocation("servers", "inspect", "Show the runs in a store live in a browser."),
+    "inspect": CommandLocation("servers", "inspect", "Show the runs in a store in a browser, live."),
     "flows": CommandLocation("flows", "app", "Check, draw and run flows, and answer their questions."),
     "agents": CommandLocation("agents", "app", "Check and run agents in configuration files, and print their schema."),
     "prompts": CommandLocation("prompts", "app", "Check all prompts in files, or show one."),

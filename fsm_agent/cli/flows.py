@@ -122,7 +122,7 @@ def answer(
     store: options.OptionalStore = None,
     by: options.By = None,
 ) -> None:
-    """Answer a question of a run, so that it can continue. Without an answer, a form asks for it."""
+    """Answer a question of a run, so that it can continue. If you give no answer, a form asks for one."""
     with Screen() as screen:
         found, _ = _one(flow)
         if store is None and found.store is None:

@@ -235,8 +235,8 @@ def modules_here(*folders: Path) -> Iterator[None]:
 def code_of(functions: Many, prompt: str | None, *, trusted: bool = True) -> tuple[list[Function], Prompt | None]:
     """Return the functions and the prompt that the options name.
 
-    A user who names a function has chosen it, so only functions that require approval need to be confirmed, unless the
-    model may call the wrong function: then every call must be confirmed.
+    A user who names a function has chosen it, so only functions that require approval need to be confirmed.  If the
+    model may call the wrong function, every call must be confirmed.
     """
     named = [option("--function", lambda name: Function.of(load_callable(name)), name) for name in functions or ()]
     chosen = None if prompt is None else option("--prompt", named_prompt, prompt)

@@ -1,4 +1,4 @@
-"""What commands output: running calls, errors as messages and exit codes, and `TerminalHook` for any agent."""
+"""The output of commands: running calls, errors as messages and exit codes, and `TerminalHook` for any agent."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _reporting(debug: bool) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """What to tell a person to do about a call or a flow that waits or was interrupted."""
+    """The advice to a person about a call or a flow that waits or was interrupted."""
 
     command: str = ""  # answers a question, if its key and the answer follow; "" without a store
     again: str = ""  # the command that continues the run; "" without a store

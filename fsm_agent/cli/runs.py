@@ -62,9 +62,9 @@ def list_runs(
     ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only runs that failed.")] = False,
     waiting_for: Annotated[
-        str | None, typer.Option(metavar="KIND", help="Only runs with such a question: approval …")
+        str | None, typer.Option(metavar="KIND", help="Only runs with a question of this kind, such as approval.")
     ] = None,
-    older_than: Annotated[float | None, options.span("Only runs unchanged for 90s, 12h, 30d …")] = None,
+    older_than: Annotated[float | None, options.span("Only runs unchanged for this long, such as 12h or 30d.")] = None,
     text: Annotated[str, typer.Option(metavar="TEXT", help="Only runs with this text in their name or task.")] = "",
     limit: Annotated[int, typer.Option(min=1, max=1_000_000, metavar="N", help="Show at most this many runs.")] = 100,
     after: Annotated[str | None, typer.Option(metavar="PLACE", help="Show the next page.")] = None,
@@ -257,7 +257,7 @@ def answer(
     reason: Annotated[str, typer.Option(help="The reason, for --deny or --cancel.")] = "",
     by: options.By = None,
 ) -> None:
-    """Answer a question, so that the run can continue. Without an answer, a form asks for it."""
+    """Answer a question, so that the run can continue. If you give no answer, a form asks for one."""
     at_s = time.time()
     with open_store(store) as runs, Screen() as screen:
         if reason and not (cancel or deny):

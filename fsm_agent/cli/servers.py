@@ -105,7 +105,7 @@ def inspect(
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
     read_only: Annotated[bool, typer.Option("--read-only", help="Show runs without changing anything.")] = False,
 ) -> None:
-    """Show the runs in a store live in a browser, where you can answer their questions."""
+    """Show the runs in a store in a browser, live. You can also answer their questions there."""
     with Screen() as screen, options.open_store(store, read_only=read_only) as runs:
         found, prompts = ([], []) if agents is None else option("--agents", options.load_runnables, agents)
         with _needing("inspect"):

@@ -1,4 +1,4 @@
-"""What the command outputs on a terminal.
+"""The output of commands on a terminal.
 
 Answers go to stdout, while remarks and the live status line go to stderr.  Text from models, functions and files is
 untrusted, so it is never interpreted as markup, and its control characters are removed.
@@ -116,7 +116,7 @@ class StatusLine:
 
 
 class Screen:
-    """What a command outputs: an answer on stdout, with remarks and a live line on stderr, or lines of JSON on stdout.
+    """The output of a command: an answer on stdout, with remarks and a live line on stderr, or lines of JSON on stdout.
 
     Other output appears above the live line.  Inside a ``with`` block, what functions and modules print goes to stderr.
 

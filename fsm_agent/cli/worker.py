@@ -35,9 +35,9 @@ def worker(
     agents: options.AgentsModule,
     deps: options.Deps = None,
     threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="Runs at once; by default, 1.")] = None,
-    tasks: Annotated[int | None, typer.Option(min=1, metavar="N", help="The same, but in one event loop.")] = None,
+    tasks: Annotated[int | None, typer.Option(min=1, metavar="N", help="Runs at once, in one event loop.")] = None,
     patience: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="Maximum wait in the worker.")
+        float, typer.Option(min=0.0, metavar="SECONDS", help="How long to keep waiting runs.")
     ] = PATIENCE_S,
     once: Annotated[bool, typer.Option("--once", help="Exit when nothing is due.")] = False,
     engine: Annotated[
@@ -46,7 +46,7 @@ def worker(
     create: options.Create = False,
     only_known: Annotated[bool, typer.Option("--only-known", help="Ignore runs that began with other code.")] = False,
     keep: Annotated[int | None, typer.Option(min=0, metavar="N", help="How many ended runs to keep.")] = None,
-    max_age: Annotated[float | None, options.span("Keep ended runs this long: 30d.")] = None,
+    max_age: Annotated[float | None, options.span("How long to keep them, e.g. 30d.")] = None,
     drain_s: Annotated[
         float,
         typer.Option(min=0.0, metavar="SECONDS", help="How long to wait for running steps when stopping."),
