@@ -193,7 +193,7 @@ _REASON_LINE = 70
 
 @dataclass(slots=True)
 class Stay:
-    """What a run did in a state: its visits, time and tokens."""
+    """The visits, time and tokens of a run in one state."""
 
     visits: int = 0
     spent_s: float | None = None
@@ -340,7 +340,7 @@ def with_run(
         machine: The machine's diagram.  The ids of states inside other states contain a slash, and their counts are
             unknown.
         trace: The steps in order.
-        stays: What the run did in each state.
+        stays: The run's visits, time and tokens in each state.
         current: The ids of the states that the run waits in.
         label: A function that returns the words on a step's arrow.
         edge: A function that makes the edge for an arrow that the run took but the machine's diagram does not show.

@@ -146,8 +146,8 @@ class MCPServer:
 
     Args:
         transport: How to reach the server.  Use `stdio` or `http` instead.
-        name: The server's name in messages.  The default is the host, the command or, if that only starts another
-            program, as ``python`` and ``npx`` do, that program.
+        name: The server's name in messages.  The default is the host or the command.  For a launcher such as ``python``
+            or ``npx``, it is the program that the launcher starts.
         prefix: The prefix for all function names: ``files`` turns the tool ``read`` into ``files_read``.
         timeout_s: The timeout for one tool call, in seconds.  After a timeout, the model gets an error.
         start_timeout_s: The timeout, in seconds, for the server to start and answer, and for listing its tools.

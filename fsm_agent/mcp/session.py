@@ -282,7 +282,7 @@ class Session:
         await asyncio.wait([self._owner], timeout=CLOSE_TIMEOUT_S)
 
     async def last_words(self) -> str:
-        """Close the session, and return why it ended and the end of the server's stderr, if known."""
+        """Close the session, and return the reason why it ended and the last part of the server's stderr, if known."""
         await self.close()
         return ": ".join(
             filter(None, [describe_error(self._problem), self._stderr.text(self._target.transport.secrets)])
@@ -383,8 +383,8 @@ class _Watched(ObjectReceiveStream[Any]):
 def _readable(item: Any) -> Any:
     """Return ``item``, with U+FFFD in place of a lone surrogate.
 
-    JavaScript may cut a text within a pair and send the half as an escape.  The official client refuses such a line, so
-    the request would hang.
+    JavaScript may cut a text within a surrogate pair and send one half as an escape.  The official client refuses such
+    a line, so the request would hang.
     """
     if not isinstance(item, ValidationError):
         return item

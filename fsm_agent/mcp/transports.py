@@ -125,7 +125,7 @@ class Stdio:
 
     @property
     def name(self) -> str:
-        """The name of the command or, if that only starts another program, of this program."""
+        """The name of the command or, for a launcher such as ``npx``, of the program that it starts."""
         command = Path(self.command).stem
         if _STARTS_OTHERS.fullmatch(Path(self.command).name.removesuffix(".exe")):
             words = [word for word in self.args if not word.startswith("-") and word not in _SUBCOMMANDS]
@@ -179,7 +179,7 @@ class Http:
 
     @property
     def address(self) -> str:
-        """The URL as it appears in messages, without its path, into which many services put a key."""
+        """The URL as it appears in messages, without its path, which may contain a key."""
         url = httpx.URL(self.url)
         return f"{url.scheme}://{url.host}{f':{url.port}' if url.port else ''}/…"
 
@@ -251,7 +251,7 @@ class StderrTail(asyncio.Protocol):
 
     @asynccontextmanager
     async def file(self) -> AsyncIterator[TextIO]:
-        """Yield a file for the process to write to.  At the end of the block, all that was written has been read."""
+        """Yield a file for the process to write to.  When the block ends, all of its output has been read."""
         if sys.platform == "win32":  # pipes cannot be read there without a thread
             with os.fdopen(os.open(os.devnull, os.O_WRONLY), "w") as nowhere:
                 yield nowhere

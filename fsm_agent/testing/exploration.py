@@ -1,6 +1,6 @@
 """Follows every path through a flow, with every answer, failure and timeout of its states and every cancellation.
 
-Also checks that functions are pure, so that two calls return equal values and change no variable outside the function.
+It also checks that functions are pure: two calls return equal values, and change no variable outside the function.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class Explored:
         ends: How many configurations reached each end.
         longest: The number of steps on the longest path.
         is_whole: Whether everything was tried without reaching a limit on configurations or combinations.
-        loops: Examples of loops, in words.  A loop is a path that leads back to the same state and data, on which only
-            agents and functions answer or fail, so only the limit on steps is certain to end it.  Paths on which a
-            person answers or time passes do not count.
+        loops: Examples of loops, in words.  A loop is a path on which only agents and functions answer or fail, and
+            which leads back to the same state and data.  Only the limit on steps is certain to end it.  Paths on which
+            a person answers or time passes do not count.
 
     Examples:
         >>> from fsm_agent.flows import Flow, end, wait

@@ -493,7 +493,7 @@ def as_json(value: Any) -> Any:
 
 
 def check_record(record: CallRecord) -> str | None:
-    """Describe a contradiction in a call's record, or return None if there is none, in linear time.
+    """Describe a contradiction in a call's record, or return None if there is none.  This takes linear time.
 
     Examples:
         >>> check_record(Agent(Script("Hi.")).call("Hello").record) is None

@@ -68,7 +68,7 @@ class RunFollower:
         prompts: Prompts that were passed with tasks; they are found by their paths, as for `Worker`.
 
     Attributes:
-        kept_runs: The maximum number of runs in memory if there is no store.  Those that stopped the longest ago are
+        kept_runs: The maximum number of runs in memory if there is no store.  The runs that stopped earliest are
             forgotten first.
         kept_bytes: The maximum total size of these runs' journals, in bytes.
 
@@ -429,7 +429,7 @@ class RunFollower:
     # Without a store
 
     def _bound_memory(self, run: str) -> None:
-        """Record a run's size and, if a limit is exceeded, forget the conversations that stopped longest ago."""
+        """Record a run's size and, if a limit is exceeded, forget the conversations that stopped earliest."""
         store = self.runs.store
         with suppress(RunUnknown):
             loaded = store.load(run)

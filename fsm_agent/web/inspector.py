@@ -106,7 +106,7 @@ class News:
             self._pages.discard(page)
 
     def close(self) -> None:
-        """End all streams.  Thread-safe."""
+        """End all streams.  This is thread-safe."""
         self._is_closed = True
         for page in [*self._pages]:
             with suppress(RuntimeError):  # its loop is closed

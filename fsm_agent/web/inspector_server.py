@@ -52,7 +52,7 @@ class InspectorServer:
             self._socket.close()
 
     def stop(self) -> None:
-        """Make `run` return.  Thread-safe."""
+        """Make `run` return.  This is thread-safe."""
         self.inspector.close()
         self._server.should_exit = True
 

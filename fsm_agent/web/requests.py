@@ -139,10 +139,10 @@ def approval_outcome(is_approved: bool, reason: Any = None, arguments: str | Non
 
 
 def answer_questions(questions: tuple[Question, ...], asked: ClientRequest) -> dict[str, Any]:
-    """Return a client's answers in the form that the questions take.
+    """Return a client's answers in the form that the questions require.
 
-    Masked arguments get their original values back.  An object or list that answers a flow becomes JSON text, because
-    only the flow's state knows its type.
+    Masked arguments get their original values back.  An object or list that answers a flow's question becomes JSON
+    text, because only the flow's state knows its type.
 
     Raises:
         BadRequest: If a question may be answered only by operators, such as whether a ``once`` function took effect, or

@@ -1,4 +1,4 @@
-"""The list of runs, with filters from the address, and with pages of runs in groups, open questions first.
+"""The list of runs.  Its filters come from the address.  Its pages show runs in groups, beginning with open questions.
 
 This module also formats durations, times, tokens and costs for the templates, which escape all text.
 """

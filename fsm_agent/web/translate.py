@@ -435,7 +435,7 @@ async def failing(error: Exception) -> AsyncGenerator[tuple[int, Event]]:
     yield  # makes it a generator
 
 
-# What a client can cause and fix.  The texts of other errors may hold paths, addresses and names of the service.
+# Errors that a client can cause and fix.  The texts of other errors may hold paths, addresses and names of the service.
 _OF_CLIENTS = (BadRequest, NotAsked, AlreadyAnswered, Conflict, RunUnknown, RunExists)
 
 
