@@ -140,6 +140,15 @@ def processes_table(reading: RunHistory) -> RenderableType:
     return TextTable(("inside", "what", "state", "entry", "task"), rows, numbers=(3,))
 
 
+def differences_table(names: tuple[str, str], found: Sequence[tuple[str, Any, Any]]) -> RenderableType:
+    """Return a table with a line for each value that differs."""
+    return TextTable(("", *names), [(where, _value(a), _value(b)) for where, a, b in found])
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else "-" if value is None else msgspec.json.encode(value).decode()
+
+
 def waits_for(run: Run) -> str:
     """Return what a run waits for, in a few words."""
     if run.is_ended:

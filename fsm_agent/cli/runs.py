@@ -35,7 +35,8 @@ from fsm_agent.errors import FsmAgentError, ReplayError, UsageError, hint
 from fsm_agent.functions.context import LATER
 from fsm_agent.store.attempts import STUCK_STATE
 from fsm_agent.store.claiming import ProcessFactory
-from fsm_agent.store.history import UNKNOWN, HistoryEntry, RunHistory, read
+from fsm_agent.store.history import UNKNOWN, HistoryEntry, RunHistory, divergence, read
+from fsm_agent.store.history import as_json as divergence_json
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Run, RunFilter
 
@@ -220,6 +221,30 @@ def diagram(
             raise UsageError(f"the run {run!r} cannot be drawn: its journal has steps that no agent call takes")
         else:
             draw(trace_diagram(process.trace, title=title), format, output)
+
+
+@app.command(cls=Command)
+def diff(
+    store: StoreOption,
+    run: RunName,
+    other: Annotated[str, typer.Argument(metavar="RUN", help="The run to compare with.")],
+    as_json: options.Json = False,
+) -> None:
+    """Show the first entry at which two runs differ."""
+    with open_store(store, read_only=True) as runs, Screen() as screen:
+        a, b = read(runs, run), read(runs, other)
+        where = divergence(a, b)
+        if as_json:
+            screen.line(json_text(divergence_json(where)))
+            return
+        if where.beginning:
+            screen.line("they begin differently:")
+            screen.show(run_tables.differences_table((run, other), where.beginning))
+        if where.n is None:
+            screen.prose(f"their {len(a.entries)} entries are the same, but for times and names")
+        else:
+            screen.line(f"they part at entry {where.n}:")
+            screen.show(run_tables.differences_table((run, other), where.entry))
 
 
 @app.command(cls=Command)

@@ -19,6 +19,8 @@ from contextlib import suppress
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
+import msgspec
+
 from fsm_agent._internal.structs import from_json
 from fsm_agent.call.journal import Beginning, FlowTable, Header, Line, header_of, line_of
 from fsm_agent.call.outcomes import Cancelled, Denied, ModelFailed, Outcome, Replied, Returned, Stopped
@@ -424,3 +426,12 @@ def _list_differences(where: str, a: Any, b: Any) -> list[Difference]:
         pairs = enumerate(zip_longest(a, b))
         return [one for n, (x, y) in pairs for one in _list_differences(f"{where}[{n}]", x, y)]
     return [] if a == b else [(where, a, b)]
+
+
+def as_json(where: Divergence) -> dict[str, Any]:
+    """Return a divergence as JSON data."""
+    return {"beginning": _as_json(where.beginning), "n": where.n, "entry": _as_json(where.entry)}
+
+
+def _as_json(found: list[Difference]) -> list[dict[str, Any]]:
+    return [{"where": path, "values": msgspec.to_builtins([a, b])} for path, a, b in found]

@@ -273,7 +273,7 @@ def test_a_shell_completes_commands_and_options():
         return [found.partition("\t")[0] for found in ended.stdout.splitlines() if found]
 
     assert words("fsm-agent a") == ["ask", "agents"]
-    assert words("fsm-agent runs d") == ["diagram", "delete"]
+    assert words("fsm-agent runs d") == ["diagram", "diff", "delete"]
     assert "--prompt" in words("fsm-agent ask --p")
 
 

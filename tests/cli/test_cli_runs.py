@@ -255,7 +255,7 @@ class TestShow:
             agent.changed(model=Script(EVIL)).runs.resume("one")
         for command in (
             *(["show", "one"], ["show", "two"], ["list", "--asked"], ["list"]),
-            *(["show", "one", "--json"], ["diagram", "one"]),
+            *(["show", "one", "--json"], ["diff", "one", "two"], ["diagram", "one"]),
         ):
             assert not CONTROLS.search(runs(*command)), command
 
@@ -296,7 +296,7 @@ class TestShow:
 
     def test_a_run_that_is_not_there_is_named(self, store: Path):
         begin(store, "one")
-        for command in (["show", "?"], ["diagram", "?"], ["export", "?"], ["delete", "?"]):
+        for command in (["show", "?"], ["diagram", "?"], ["export", "?"], ["diff", "one", "?"], ["delete", "?"]):
             assert "'?'" in not_done(*command)
 
     def test_what_each_request_showed_the_model(self, store: Path, monkeypatch: pytest.MonkeyPatch):
@@ -415,6 +415,19 @@ class TestReplayAndFork:
         assert "2, 4 functions_asked" in runs("diagram", "one")
         runs("diagram", "one", "--output", "one.dot")
         assert "ToolInterrupt" in (here / "one.dot").read_text()
+
+    def test_the_first_entry_that_differs_and_what(self, store: Path):
+        begin(store, "one", "two", "three")
+        finish(store, "one", Approved(at_s=1.0))
+        finish(store, "two", Denied("no"))
+        finish(store, "three", Approved(at_s=2.0))
+        shown = [line.split() for line in runs("diff", "one", "two").splitlines()]
+        assert ["extra.ticket", "one", "two"] in shown
+        assert ["outcome.reason", "-", "no"] in shown
+        told = data("diff", "one", "two")
+        assert (told["n"], told["entry"][0]) == (5, {"where": "outcome.kind", "values": ["approved", "denied"]})
+        told = data("diff", "one", "three")
+        assert (told["n"], told["entry"]) == (None, [])
 
 
 class TestExport:

@@ -176,12 +176,22 @@ def test_ctrl_c_leaves_nothing_of_the_line(model: Callable[..., Script]):
 
 
 @pytest.mark.parametrize("columns", [40, 80])
-def test_no_name_is_broken(columns: int, wide: Callable[[int], None], model: Callable[..., Script]):
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("runs", "list", "--store", "runs.db"),
+        ("runs", "diff", "an_order_of_" + "9" * 22, "B" * 34, "--store", "runs.db"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_no_name_is_broken(
+    words: tuple[str, ...], columns: int, wide: Callable[[int], None], model: Callable[..., Script]
+):
     names = ("an_order_of_" + "9" * 22, "B" * 34)
     for n, name in enumerate(names):
         model(f"Done: {n}.")
         ask("--store", "runs.db", "--run-id", name)
     wide(columns)
-    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", ran("runs", "list", "--store", "runs.db").stdout).split()
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", ran(*words).stdout).split()
     for name in names:
         assert any(name in word for word in shown), f"{name} is broken"
