@@ -116,12 +116,14 @@ def show(store: StoreOption, run: RunName, as_json: options.Json = False) -> Non
 
 
 @app.command(cls=Command)
-def replay(store: StoreOption, run: RunName, agents: options.AgentsModule, step: Step = None) -> None:
+def replay(
+    store: StoreOption, run: RunName, agents: options.AgentsModule, step: Step = None, as_json: options.Json = False
+) -> None:
     """Check every entry against the current code; --step shows the run as it was."""
     with Screen() as screen, open_store(store) as runs:
         definition, header = _code_of(runs, run, agents)
         if step is not None:
-            _tell_past(screen, runs.at(run, _step(step), definition))
+            _tell_past(screen, runs.at(run, _step(step), definition), as_json=as_json)
             return
         row = runs.store.get(run)
         call = runs.replay(run, definition)
@@ -131,6 +133,11 @@ def replay(store: StoreOption, run: RunName, agents: options.AgentsModule, step:
             was = f"after entry {n} the run was in {row.state!r} then"
             raise ReplayError(f"{was}, and would be in {str(call.state)!r} now")
         entries = read(runs, run).entries
+        if as_json:
+            report = {"run": run, "entries": n, "state": str(call.state), "is_definition_unchanged": is_same}
+            refused = [{"n": entry.n, "key": entry.key, "why": entry.why} for entry in entries if entry.why]
+            screen.line(json_text({**report, "refused": refused}))
+            return
         code = "the definition of the agent is the same" if is_same else "although its definition has changed"
         screen.prose(f"{n} entries verified, each decided now as it was then; {code}. The run is in {call.state}.")
         for entry in entries:
@@ -155,13 +162,18 @@ def _step(text: str) -> int | str:
     return int(text) if text.isascii() and text.isdigit() else text
 
 
-def _tell_past(screen: Screen, process: Any) -> None:
+def _tell_past(screen: Screen, process: Any, *, as_json: bool) -> None:
     """Show a process as it was, with its state, what it waited for and, for a flow, the data."""
-    waits = ", ".join([one_line(effect.key) for effect in process.effects])
-    about = f", waiting for {waits}" if waits else ""
+    waits = [effect.key for effect in process.effects]
+    report = {"run": process.journal.run, "step": process.journal.n, "state": str(process.state), "waits_for": waits}
+    data = process.flow.data_json(process.data) if hasattr(process, "flow") else None
+    if as_json:
+        screen.line(json_text(report if data is None else {**report, "data": json.loads(data)}))
+        return
+    about = f", waiting for {', '.join(map(one_line, waits))}" if waits else ""
     screen.prose(f"After step {process.journal.n} the run was in {process.state}{about}.")
-    if hasattr(process, "flow"):
-        screen.line(json_text(json.loads(process.flow.data_json(process.data))))
+    if data is not None:
+        screen.line(json_text(json.loads(data)))
 
 
 @app.command(cls=Command)

@@ -344,6 +344,7 @@ class TestWhy:
                 assert "the call failed: the answer has no int" in text
         whys = [entry["why"] for entry in data("show", "one")["entries"]]
         assert [bool(why) for why in whys] == [False, True, True, True]
+        assert [(one["n"], one["why"]) for one in data(*code)["refused"]] == [*enumerate(whys, 1)][1:]
 
     def test_a_question_says_until_when_it_can_be_answered(self, store: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv("COLUMNS", "200")
@@ -371,9 +372,8 @@ class TestReplayAndFork:
     def test_every_entry_is_verified_with_the_code(self, store: Path, here: Path):
         begin(store, "one", "waits")
         finish(store, "one", Approved())
-        told = runs("replay", "one", "--agents", "support.shop_agent")
-        assert "7 entries verified" in told
-        assert "is the same" in told
+        told = {"run": "one", "entries": 7, "state": "Completed", "is_definition_unchanged": True, "refused": []}
+        assert data("replay", "one", "--agents", "support.shop_agent") == told
         (here / "new_shop.py").write_text(
             "from support import shop_agent as shop\nfrom dataclasses import replace\n"
             "AGENT = replace(shop.AGENT, functions=[shop.price])\n"
@@ -387,7 +387,12 @@ class TestReplayAndFork:
     def test_a_run_is_shown_as_it_was_after_a_step(self, store: Path):
         begin(store, "one")
         assert "ToolInterrupt, waiting for ask:3.0" in runs("replay", "one", *AGENTS, "--step", "4")
-        assert "Seeded, waiting for begin" in runs("replay", "one", *AGENTS, "--step", "0")
+        assert data("replay", "one", *AGENTS, "--step", "0") == {
+            "run": "one",
+            "step": 0,
+            "state": "Seeded",
+            "waits_for": ["begin"],
+        }
         assert "step of the run 'one'" in not_done("replay", "one", *AGENTS, "--step", "8")
         assert "'Calling#1'" in not_done("replay", "one", *AGENTS, "--step", "Calling#1")
 
