@@ -52,7 +52,7 @@ from fsm_agent.flows.process import (
     noting,
 )
 from fsm_agent.flows.record import AwaitAnswer, Edited, FlowEnding, FlowRecord, Timer, step_name
-from fsm_agent.flows.snapshot import document_of, present_key, record_from
+from fsm_agent.flows.snapshot import document_of, present_key, record_from, was_called
 from fsm_agent.flows.states import ENDS, FIRST_TIME, End, LiveState, Row, SubflowState, due_at_s, event_name
 from fsm_agent.flows.table import EDITED, KEPT, NOTES, STAYS, UNTIL_KNOWN
 from fsm_agent.flows.values import Failure
@@ -211,12 +211,14 @@ class FlowRun(FlowProcess, Generic[D]):
 
     def _now_called(self, key: str) -> str:
         r, upgrades = self.record, self.flow.upgrades
-        if upgrades and key != "begin":  # an inner run that is replayed has begun under the current version
-            key = present_key(self.flow, r.upgraded_from or min(upgrades), key)
+        if upgrades and key != "begin":
+            version = r.upgraded_from or min(upgrades)  # an inner run that is replayed began under the current version
+            key = present_key(self.flow, version, key)
+            name = name_in(key.partition(SEPARATOR)[0])
+            state, _, step = name.partition("#")
+            if step == str(r.steps) and state != r.state and was_called(self.flow, version, state, str(r.state)):
+                key = key.replace(name, r.here, 1)  # states have swapped their names
         first, separator, rest = key.partition(SEPARATOR)
-        state, _, step = (name := name_in(first)).partition("#")
-        if upgrades and step == str(r.steps) and state != r.state and state in self.flow.states:  # they swapped names
-            return f"{first.replace(name, r.here, 1)}{separator}{rest}"
         for before in self.record.former_names:
             prefix = first.removesuffix(before)
             if prefix != first and prefix in _BEFORE_STEPS:

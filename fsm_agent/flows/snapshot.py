@@ -32,6 +32,7 @@ _KEY = re.compile(r"((?:[a-z]+:)?)([^#:/]+)([#:/].*)?", re.DOTALL)  # answer:rev
 _BY_KEY = ("once", "children", "settled")  # parts of a record
 _BY_STATE = ("first_due_at_s", "inbox")
 _NO_FIELDS: Mapping[str, Any] = {}
+_MOST_FIELDS = 100  # of the data that an upgrade is tried with
 _UNKNOWN: tuple[Any, ...] = ("", 0, (), {})  # values for the fields of data of which only the names are known
 
 
@@ -311,19 +312,28 @@ def _name_after(step: Upgrade, flow: FlowDefinition[Any], version: int, name: st
     """
     for value in _UNKNOWN:
         data: dict[str, Any] = {}
-        while True:
+        while len(data) < _MOST_FIELDS:
             record = {"flow": flow.name, "version": version, "state": name, "inbox": {name: []}, "data": {**data}}
             try:
                 (new,) = step(record)["inbox"]
                 return str(new)
-            except (KeyError, _FieldMissing) as error:
-                field = error.field if isinstance(error, _FieldMissing) else error.args[0]
-                if field in data:
+            except Exception as error:  # it needs a field, another value, or more of a record than its names and data
+                field = _missing_field(error)
+                if field is None or field in data:
                     break
                 data[field] = value
-            except Exception:  # it needs another value, or more of a record than its names and data
-                break
     return name
+
+
+def _missing_field(error: Exception) -> str | None:
+    """Return the field of the data that an upgrade did not find, or None if it failed for another reason."""
+    named = error.args if isinstance(error, KeyError) else (getattr(error, "field", None),)
+    return next((name for name in named if isinstance(name, str)), None)
+
+
+def was_called(flow: FlowDefinition[Any], version: int, before: str, name: str) -> bool:
+    """Return whether a state had another name in this version or a later one."""
+    return any(_present_name(flow, number, before) == name for number in range(version, flow.version))
 
 
 def _steps_of(flow: FlowDefinition[Any], version: int) -> Sequence[Upgrade]:

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from fsm_agent import Agent, MemoryStore
 from fsm_agent.call import Begun, CallModel, FunctionFailed, Replied, Returned, Slept, Started, StartFunction
-from fsm_agent.errors import JournalError, SnapshotError
+from fsm_agent.errors import JournalError, OutcomeError, SnapshotError
 from fsm_agent.flows import (
     Flow,
     FlowError,
@@ -411,3 +411,41 @@ def test_states_that_swap_their_names_are_replayed() -> None:
     new = made("b", "a", version=2, upgrades={1: renamed(a="b", b="a")})
     assert new.runs.resume("r", "y").output == "xy"
     assert new.runs.replay("r").data == "xy"
+
+
+def test_an_upgrade_lets_no_state_take_the_answer_to_another() -> None:
+    """Not even if the key names the step that the run is in."""
+    one, two = (wait(str, name=name)(lambda d: "?") for name in ("one", "two"))
+    rows = [one.done(two, do=lambda d, a: d + a), two.done(over, do=lambda d, a: d + a)]
+    flow = Flow("letters", str, start=one, rows=rows, version=2, upgrades={1: renamed(first="one")})
+    with pytest.raises(FlowSuspended) as waiting:
+        flow.call("")
+    run = waiting.value.run
+    run.advance("answer:one#1", Returned(text='"x"'))
+    with pytest.raises(OutcomeError, match="no effect has the key 'answer:one#2'"):
+        run.advance("answer:one#2", Returned(text='"y"'))
+
+
+@pytest.mark.parametrize("failing", [KeyError(), KeyError(["n"]), KeyError(1)], ids=["none", "a list", "a number"])
+def test_an_unknown_key_is_refused_although_an_upgrade_cannot_be_tried_with_it(failing: KeyError) -> None:
+    def upgrade(record: dict[str, Any]) -> dict[str, Any]:
+        raise failing
+
+    one = wait(str, name="one")(lambda d: "?")
+    flow = Flow("letters", str, start=one, rows=[one.done(over)], version=2, upgrades={1: upgrade})
+    with pytest.raises(FlowSuspended) as waiting:
+        flow.call("")
+    with pytest.raises(OutcomeError, match="no effect has the key 'answer:once#1'"):
+        waiting.value.run.advance("answer:once#1", Returned(text='"x"'))
+
+
+def test_an_upgrade_that_asks_for_ever_more_fields_is_tried_no_longer() -> None:
+    def upgrade(record: dict[str, Any]) -> dict[str, Any]:
+        return dict(record["data"][f"n{len(record['data'])}"])
+
+    one = wait(str, name="one")(lambda d: "?")
+    flow = Flow("letters", str, start=one, rows=[one.done(over)], version=2, upgrades={1: upgrade})
+    with pytest.raises(FlowSuspended) as waiting:
+        flow.call("")
+    with pytest.raises(OutcomeError, match="no effect has the key 'answer:once#1'"):
+        waiting.value.run.advance("answer:once#1", Returned(text='"x"'))
