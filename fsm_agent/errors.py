@@ -149,12 +149,12 @@ class OutcomeError(UsageError):
 
 
 class InboxFull(OutcomeError):
-    """A run of a flow keeps as many early answers as `FlowLimits.inbox` allows.
+    """A run of a flow has no room for another early answer; see `FlowLimits.inbox`.
 
     A driver leaves such an answer in the store until there is room.
 
     Examples:
-        >>> from fsm_agent.flows import Flow, FlowLimits, end, pause, wait
+        >>> from fsm_agent.flows import Flow, FlowLimits, FlowSuspended, end, pause, wait
         >>> @wait(int, early=True)
         ... def paying(price: int) -> str:
         ...     return f"Please pay {price}."
@@ -164,12 +164,13 @@ class InboxFull(OutcomeError):
         >>> run = orders.runs.submit(100, run_id="o1")
         >>> try:
         ...     orders.runs.resume("o1")
-        ... except FlowSuspended as waiting:
-        ...     waiting.run.give(paying, 60)
+        ... except FlowSuspended as error:
+        ...     waiting = error.run
+        >>> waiting.give(paying, 60)
         >>> try:
-        ...     waiting.run.give(paying, 40)
+        ...     waiting.give(paying, 40)
         ... except InboxFull:
-        ...     print(len(waiting.run.record.inbox["paying"]))
+        ...     print(len(waiting.record.inbox["paying"]))
         1
     """
 
