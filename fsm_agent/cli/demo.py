@@ -191,8 +191,7 @@ class Demo:
     def approve_elsewhere(self) -> Result:
         """Suspend a call in this process, approve it in a second process, and continue it in a third.
 
-        The other processes run ``fsm-agent runs answer`` and ``runs resume``, as a user would, and share nothing but a
-        store.
+        The other processes run ``fsm-agent runs answer`` and ``runs resume``, as a user would, and share only a store.
         """
         with tempfile.TemporaryDirectory(prefix="fsm-agent-demo-") as name, closing(Runs(Path(name, STORE))) as runs:
             return self._approve_in(Path(name), runs)

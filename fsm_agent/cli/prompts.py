@@ -89,7 +89,7 @@ def _mapping(named: str) -> Mapping[str, Any]:
 
 
 def _describe_prompt(prompt: Prompt, file: Path | None) -> dict[str, Any]:
-    """Describe what a prompt's signature does not show.  A default is an empty value."""
+    """Describe the parts of a prompt that its signature does not show.  Defaults are shown as empty values."""
     row: dict[str, Any] = {
         "parser": prompt.parser and (getattr(prompt.parser, "label", None) or _named(prompt.parser)),
         "functions": [_named(item) for item in prompt.functions],

@@ -37,7 +37,7 @@ def worker(
     threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="Runs at once; by default, 1.")] = None,
     tasks: Annotated[int | None, typer.Option(min=1, metavar="N", help="Runs at once, in one event loop.")] = None,
     patience: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="How long to keep waiting runs.")
+        float, typer.Option(min=0.0, metavar="SECONDS", help="How long to hold a waiting run.")
     ] = PATIENCE_S,
     once: Annotated[bool, typer.Option("--once", help="Exit when nothing is due.")] = False,
     engine: Annotated[
@@ -142,7 +142,7 @@ def submit(
     run_id: Annotated[
         str | None, typer.Option(metavar="RUN", help="The name of the run; an existing name refers to the same run.")
     ] = None,
-    delay: Annotated[float | None, options.span("Start the run later, after 90s, 12h …")] = None,
+    delay: Annotated[float | None, options.span("How long to wait before the run starts, such as 90s.")] = None,
     priority: Annotated[
         int, typer.Option(min=-100, max=100, metavar="N", help="Runs with higher priorities start first.")
     ] = 0,

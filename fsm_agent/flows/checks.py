@@ -66,8 +66,8 @@ Agents: TypeAlias = Mapping[str, Agent[Any, Any]]  # by role
 NO_AGENTS: Agents = {}
 
 
-# States with a time limit may be abandoned, and so may members once enough others have given values.  A function that
-# is running then has no one to report to; if it must not run twice, its outcome would stay in doubt forever.
+# States with a time limit may be abandoned, and so may members once enough others have returned values.  A running
+# function then has no one to report to.  If it must not run twice, its outcome would stay in doubt forever.
 
 
 def check_abandonment(here: str, state: LiveState[Any, Any], agents: Agents) -> None:
@@ -426,7 +426,7 @@ def _check_into(here: str, row: Row[Any], action: IntoField, data: Any) -> None:
 
 
 def _check_case(where: str, row: Row[Any], source: LiveState[Any, Any]) -> None:
-    """Refuse a row for a type of answer that its state never gives."""
+    """Refuse a row for a type of answer that its state never returns."""
     cases = source.answer_types.cases
     if row.case is ANY or any(row.case is case or without_notes(row.case) == without_notes(case) for case in cases):
         return

@@ -209,7 +209,7 @@ def lost_in_json(value: Any, again: Any) -> str:
     """Describe what JSON loses of a value even if the value read back is equal.  Return "" if nothing is lost.
 
     Equality ignores the bound of a deque, the default factory of a defaultdict, the fold and the zone of a time, and
-    whatever a user's own class leaves out.
+    all fields that a user's own class leaves out.
     """
     if value is again or type(value) in _LEAVES:
         return ""

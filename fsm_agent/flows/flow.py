@@ -409,7 +409,7 @@ def _check_known(options: Mapping[str, Any], known: Sequence[str]) -> None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D]):
-    """A state machine that you define with a start and a table of rows, which is checked when the flow is made.
+    """A state machine that you define by a start and a table of rows.  The table is checked when the flow is made.
 
     The states read immutable data of one type, and the rows' actions return new data.  Flows are immutable:
     ``flow.changed(store="runs.db")`` returns a variant.
@@ -513,8 +513,8 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
         """Return this flow as a function for an agent, as in ``Agent(…, functions=[letters.as_function(…)])``.
 
         The run is part of the agent call that requests it, and shares the call's tokens, deps, budgets and store.  The
-        call waits for whatever the run waits for, under a key like ``run:2.0/answer:review#3``, and yields the run's
-        events wrapped in `Inside`.  If the run fails, the model receives the reason.
+        call waits for the same answers and times as the run, under a key like ``run:2.0/answer:review#3``, and yields
+        the run's events wrapped in `Inside`.  If the run fails, the model receives the reason.
 
         Args:
             name: The name of the function for the model; by default, the name of the flow.

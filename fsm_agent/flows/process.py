@@ -372,7 +372,7 @@ class FlowProcess(Process):
         Args:
             state: The state, here or in an inner flow.  A state with ``early=True`` takes an answer before it is
                 entered.
-            value: The value that the state gives, or a `Failure`.
+            value: The value that the state returns, or a `Failure`.
             at_s: The Unix time of the answer, or None for now.
 
         Raises:
@@ -397,7 +397,7 @@ class FlowProcess(Process):
         Args:
             event: A step of the run or of an inner run, taken from the trace or the events, or a possible answer.  An
                 answer is a value or a `Failure` if ``key`` is a state.  Otherwise, it is an outcome, as for `advance`.
-            key: The state that would give the value, or the key of the effect that the outcome would answer.
+            key: The state that would return the value, or the key of the effect that the outcome would answer.
 
         Returns:
             The rows of the trigger in the order in which they are tried, what each guard returned or raised, and the

@@ -118,7 +118,7 @@ class FlowEnding(Value, frozen=True):
 
 
 class FlowProcessRecord(Value, frozen=True, kw_only=True):
-    """The base class of all records of flows.  Equality ignores the trace, and what is not saved.
+    """The base class of all records of flows.  Equality ignores the trace, and everything that is not saved.
 
     ``once`` holds the attempts to run states without a child, by name.
     """

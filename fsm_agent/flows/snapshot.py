@@ -307,8 +307,8 @@ def _present_name(flow: FlowDefinition[Any], version: int, name: str) -> str:
 def _name_after(step: Upgrade, flow: FlowDefinition[Any], version: int, name: str) -> str:
     """Return the name that an upgrade gives to a state.
 
-    The upgrade is tried on a record with this name alone.  It may also read the data, so the data get each field that
-    it asks for, with one value after the other.
+    The upgrade is tried on a record that holds only this name.  If the upgrade also reads fields of the data, they are
+    added, with a few values that are tried in turn.
     """
     for value in _UNKNOWN:
         data: dict[str, Any] = {}
@@ -337,7 +337,7 @@ def was_called(flow: FlowDefinition[Any], version: int, before: str, name: str) 
 
 
 def _steps_of(flow: FlowDefinition[Any], version: int) -> Sequence[Upgrade]:
-    """Return the upgrades from a version to the next, or none if they are missing."""
+    """Return the upgrades from one version to the next, or none if they are missing."""
     upgrade = flow.upgrades.get(version, ())
     return upgrade if isinstance(upgrade, Sequence) else [upgrade]
 

@@ -48,10 +48,10 @@ class TimeOptions(TypedDict, Generic[D], total=False):
     """The options of every state that waits.
 
     Attributes:
-        within_s: The time that the state may take (seconds, a timedelta, or a pure function that takes the data and
-            returns either), or None for no limit.  The time is fixed when the state is entered.
-        until: The moment at which the state's time is up, in place of ``within_s`` (a datetime with a time zone, Unix
-            seconds, or a pure function that takes the data and returns either), or None for no limit.  If it is in the
+        within_s: The time that the state may take, or None for no limit: seconds, a timedelta, or a pure function that
+            takes the data and returns either.  The time is fixed when the state is entered.
+        until: The moment at which the state's time is up, in place of ``within_s``, or None for no limit: a datetime
+            with a time zone, Unix seconds, or a pure function that takes the data and returns either.  If it is in the
             past, the state's time is up at once.
         restart: Whether the time is reset whenever the state is entered.  If False, the time that was fixed at the
             first entry applies to the whole run.
@@ -128,7 +128,7 @@ class LiveState(State[D], Generic[D, A]):
     """A state that waits.
 
     Attributes:
-        answer_types: The types of the values that the state gives.
+        answer_types: The types of the values that the state returns.
         within_s: See `TimeOptions`.
         until: See `TimeOptions`.
         restart: See `TimeOptions`.
@@ -202,7 +202,7 @@ class LiveState(State[D], Generic[D, A]):
 
 
 class _Giving(LiveState[D, A]):
-    """A state that gives a value."""
+    """A state that returns a value."""
 
     @overload
     def done(self, to: State[D], *, when: Guard[D, A] = None, do: Action[D, A] = None) -> Row[D]: ...
@@ -211,7 +211,7 @@ class _Giving(LiveState[D, A]):
     @overload
     def done(self, to: State[D], *, of: A, when: Guard[D, A] = None, do: Action[D, A] = None) -> Row[D]: ...
     def done(self, to: State[D], *, of: Any = ANY, when: Any = None, do: Any = None) -> Row[D]:
-        """Return a row for the value that the state gives.
+        """Return a row for the value that the state returns.
 
         Args:
             to: The state that follows.
@@ -223,7 +223,7 @@ class _Giving(LiveState[D, A]):
 
 
 class _Failing(_Giving[D, A]):
-    """A state that gives a value or fails."""
+    """A state that returns a value or fails."""
 
     def failed(self, to: State[D], *, when: Guard[D, Failure] = None, do: Action[D, Failure] = None) -> Row[D]:
         """Return a row for the failure of the state.  The guard and the action receive a `Failure`."""
@@ -319,7 +319,7 @@ class CallState(_Failing[D, A]):
         return found
 
     def check_agent(self, here: str, agent: Agent[Any, Any]) -> None:
-        """Refuse an agent with a typed output if the state gives text."""
+        """Refuse an agent with a typed output if the state returns text."""
         if self.answer_types.types == (str,) and agent.output is not str:
             output = case_name(agent.output)
             right = f"write ask(agent, {output})"
@@ -340,7 +340,7 @@ def given_prompt(task: AnyTask) -> Prompt[Any] | None:
 
 
 class WholeCallState(CallState[D, CallResult[A]]):
-    """A state that waits for an agent call and gives its whole result.
+    """A state that waits for an agent call and returns its whole result.
 
     A stored result is read with the prompt of its call.  An agent that is not known when the flow is defined therefore
     gets the state's prompt.
@@ -450,7 +450,7 @@ class PauseState(LiveState[D, None]):
 
 
 class SubflowState(_Failing[D, A]):
-    """A state that waits for another flow and gives that flow's final data."""
+    """A state that waits for another flow and returns that flow's final data."""
 
     def __init__(self, name: str, flow: Flow[Any], given: Callable[[D], A], **options: Unpack[TimeOptions[D]]) -> None:
         super().__init__(name, AnswerTypes(name, (flow.data,)), **options)
@@ -479,7 +479,7 @@ class ParallelState(_Failing[D, A]):
     Attributes:
         enough: How many members (int) or what share of them (float) must return a value, or None for all.  Once that
             many have done so, the others are abandoned.
-        is_race: Whether the state gives a single value instead of a tuple of values.
+        is_race: Whether the state returns a single value instead of a tuple of values.
         is_lenient: Whether failures count as results.
         parallel: The maximum number of members that run at once, or None for no limit.
     """
@@ -494,7 +494,7 @@ class ParallelState(_Failing[D, A]):
         raise NotImplementedError
 
     def needed(self, count: int) -> int:
-        """Return how many of ``count`` members must give a value."""
+        """Return how many of ``count`` members must return a value."""
         enough = self.enough
         if enough is None or isinstance(enough, int):
             return count if enough is None else enough
@@ -503,7 +503,7 @@ class ParallelState(_Failing[D, A]):
 
 
 class GatherState(ParallelState[D, A]):
-    """A state that runs several states at once, until all or enough of them have given a value."""
+    """A state that runs several states at once, until all or enough of them have returned a value."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""The values in a flow: the answers that its states give, the data that its actions make, and the JSON form of both.
+"""The values in a flow: the answers that its states return, the data that its actions make, and the JSON form of both.
 
-If a state gives several types, a value is written with the name of its type.  A value without a name, for example from
-a web form, is read like a model's answer, but its type is never guessed.  A flow whose types differ only in their names
+If a state has several types, a value is written with the name of its type.  A value without a name, for example from a
+web form, is read like a model's answer, but its type is never guessed.  A flow whose types differ only in their names
 is refused when it is defined.  The result of a whole agent call is written as the call's record and read with the
 state's prompt, because JSON cannot hold code.
 """
@@ -86,7 +86,7 @@ class Failure(Generic[S]):
 
 
 class AnswerTypes:
-    """The types of the values that a state gives."""
+    """The types of the values that a state returns."""
 
     def __init__(self, state: str, types: Sequence[Any], *, are_posted: bool = False) -> None:
         self.are_posted = are_posted
@@ -206,7 +206,7 @@ class AnswerTypes:
 
 
 class ResultTypes(AnswerTypes):
-    """The types of a state that gives the whole result of an agent call.  Rows distinguish results by their outputs."""
+    """The types of a state that returns the whole result of a call.  Rows distinguish results by their outputs."""
 
     def __init__(self, state: str, types: Sequence[Any], prompt: Callable[[], Prompt[Any]]) -> None:
         super().__init__(state, types)

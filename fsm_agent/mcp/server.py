@@ -31,7 +31,7 @@ from fsm_agent.validation import require
 
 
 def task_of(name: str, arguments: dict[str, Any]) -> str:
-    """Return the task for an agent call that does nothing but call one function."""
+    """Return the task for an agent call that only calls one function."""
     return to_json({"function": name, "arguments": arguments}, inf_nan_mode="constants").decode()
 
 

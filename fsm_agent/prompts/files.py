@@ -104,8 +104,7 @@ class Loading:
 
     Args:
         file: The file with the template.
-        within: The directory that must contain all files, and to which their names are relative; by default, the file's
-            directory.
+        within: The directory that must contain all files; by default, the file's directory.  Names are relative to it.
         names: The objects that front matter may name.
     """
 

@@ -314,7 +314,7 @@ def files_in(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def file_named(name: str, folder: Path, what: str) -> Path | None:
-    """Return the prompt file in a directory with this name, whatever its suffix, or None.
+    """Return the prompt file in a directory with this name and any suffix, or None.
 
     Raises:
         PromptError: If several files have this name.

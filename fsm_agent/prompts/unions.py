@@ -8,7 +8,7 @@ and lists:
 
 - If the members' documents always differ, the union is shown without tags.  Two members differ if each has a required
   field that the other lacks, or if a field that both have is limited to different constants.
-- Otherwise each member is shown as an object with one field, whose name is the tag: ``{"Approve": {…}}``.
+- Otherwise, each member is shown as an object with one field, whose name is the tag: ``{"Approve": {…}}``.
 - In both cases, a tagged document is read as the member with that tag.  An untagged document is read as a certain
   member if it has a field or constant that this member allows and all others lack.  Other documents and unknown fields
   are errors.

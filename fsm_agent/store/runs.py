@@ -137,9 +137,9 @@ class Runs:
     ) -> str:
         """Make a run that continues from an entry of another run, and return its name.
 
-        With a factory, the fork waits for whatever the run was waiting for after that entry, such as an answer or a
-        time.  Without a factory, the entries are copied unchanged, and the fork is due only once it is resumed.  Making
-        the same fork again has no effect.
+        With a factory, the fork waits for what the run was waiting for after that entry, such as an answer or a time.
+        Without a factory, the entries are copied unchanged, and the fork is due only once it is resumed.  Making the
+        same fork again has no effect.
 
         Args:
             run: The name of the run.

@@ -310,8 +310,8 @@ class Store(Protocol):
             holder: The name of the holder of the new run, or None for no holder.
             for_s: How long the lease lasts, in seconds.
             lines: The first entries, written in the same commit.  They need a holder.
-            start: When the run is due, and its priority.  None, which is required if there is a holder, means at once,
-                with priority 0.
+            start: The time at which the run is due, and its priority.  None means at once, with priority 0.  If there
+                is a holder, it must be None.
 
         Returns:
             The lease, or True if there is no holder.  False means that the run already exists with the same header;

@@ -480,7 +480,7 @@ def _chosen(results: list[list[Any]]) -> Iterator[tuple[Any, ...]]:
 
 
 def _join(members: Members, first: int, results: Sequence[Any]) -> StateResult:
-    """Return the result of a state whose members give these results, with the member at ``first`` finishing first."""
+    """Return the result of a state whose members return these results, with the member at ``first`` finishing first."""
     members.advance("begin", Begun(at_s=0.0, id="explored"))
     waiting = deque(range(len(results)))
     waiting.rotate(-first)

@@ -1,4 +1,4 @@
-"""The inspector: its pages, their updates, and its forms' actions.  It keeps nothing but a small cache of runs."""
+"""The inspector: its pages, their updates, and its forms' actions.  It keeps only a small cache of runs."""
 
 from __future__ import annotations
 

@@ -279,7 +279,7 @@ def _sort_rows(rows: list[list[str]], forward: Iterable[Pair]) -> None:
 
 
 def _curve(a: Box, b: Box, boxes: Iterable[Box], ways: Collection[Pair]) -> Curve:
-    """Return an arrow between two boxes: the first curve that crosses no other box, or else the straightest curve."""
+    """Return an arrow between two boxes: the first curve that crosses no other box, or the straightest one."""
     if a is b:
         below = a.at + complex(0, HEIGHT / 2)
         return below - 8, below - 16 + 26j, below + 16 + 26j, below + 8
