@@ -34,7 +34,7 @@ from fsm_agent.messages.events import (
     UsageReported,
     Where,
 )
-from fsm_agent.messages.hosted_tools import CodeExecution, ComputerUse, HostedMCP, WebSearch
+from fsm_agent.messages.hosted_tools import CodeExecution, ComputerUse, HostedMCP, UserLocation, WebSearch
 from fsm_agent.messages.json_data import event_data, event_envelope, event_schema
 from fsm_agent.messages.message import (
     Attachment,
@@ -100,6 +100,7 @@ __all__ = [
     "TokenLogprob",
     "Usage",
     "UsageReported",
+    "UserLocation",
     "WebSearch",
     "Where",
     "event_data",

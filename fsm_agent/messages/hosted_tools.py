@@ -14,15 +14,30 @@ from urllib.parse import urlsplit
 from msgspec import field
 
 from fsm_agent._internal.redaction import path_tokens, secrets_in_headers, secrets_in_url
-from fsm_agent._internal.structs import Tagged
+from fsm_agent._internal.structs import Tagged, Value
 from fsm_agent.errors import UsageError
 
 Environment = Literal["browser", "desktop", "mobile", "windows", "mac", "linux", "ubuntu"]
+ContextSize = Literal["low", "medium", "high"]
 # When a call needs approval.  "auto" asks if there is an approver, and "manual" means the same as "always".
 Approval = Literal["never", "auto", "manual", "always"]
 
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DOMAIN = re.compile(r"[^\s/:@]{1,253}(/[^\s]{0,500})?")
+
+
+class UserLocation(Value, frozen=True, kw_only=True):
+    """The user's approximate location, for local search results.
+
+    Examples:
+        >>> WebSearch(user_location=UserLocation(country="PT", city="Lisbon")).user_location.city
+        'Lisbon'
+    """
+
+    country: str | None = None  # two letters, as in ISO 3166-1
+    region: str | None = None
+    city: str | None = None
+    timezone: str | None = None  # such as "Europe/Vienna"
 
 
 class WebSearch(Tagged, frozen=True, kw_only=True, tag="web_search"):
@@ -36,6 +51,8 @@ class WebSearch(Tagged, frozen=True, kw_only=True, tag="web_search"):
     allowed_domains: tuple[str, ...] = ()  # such as "example.com"; () allows all
     blocked_domains: tuple[str, ...] = ()
     max_uses: int | None = None  # the maximum number of searches per request
+    context_size: ContextSize | None = None  # how much of the results the model sees
+    user_location: UserLocation | None = None
 
     def __post_init__(self) -> None:
         for name in ("allowed_domains", "blocked_domains"):
@@ -45,6 +62,8 @@ class WebSearch(Tagged, frozen=True, kw_only=True, tag="web_search"):
         if self.allowed_domains and self.blocked_domains:
             raise UsageError(f"expected either allowed_domains or blocked_domains, got both: {self!r}")
         _is_count(self, "max_uses", may_be_none=True)
+        if self.context_size is not None:
+            _is_one_of(self, "context_size", get_args(ContextSize))
 
 
 class CodeExecution(Tagged, frozen=True, kw_only=True, tag="code_execution"):

@@ -46,6 +46,7 @@ from fsm_agent.providers.content import (
     announced,
     arguments_object,
     check_visible,
+    location,
     misplaced,
     set_options,
     untakeable,
@@ -445,7 +446,9 @@ def _hosted_tool(tool: HostedTool, type_: str) -> dict[str, Any]:
 
     match tool:
         case WebSearch():
-            options = options_of("allowed_domains", "blocked_domains", "max_uses")
+            options = options_of("allowed_domains", "blocked_domains", "max_uses", "user_location")
+            if tool.user_location is not None:
+                options["user_location"] = {"type": "approximate", **location(tool.user_location)}
             options |= {name: list(domains) for name, domains in options.items() if isinstance(domains, tuple)}
             return {"type": type_, "name": "web_search", **options}
         case CodeExecution():

@@ -33,6 +33,7 @@ from fsm_agent.providers.content import (
     check_visible,
     file_name,
     in_words,
+    location,
     misplaced,
     set_options,
     untakeable,
@@ -261,12 +262,15 @@ def _tool(function: Function, takes_strict: bool) -> dict[str, Any]:
 
 def _hosted_tool(tool: HostedTool, model: str, profile: Profile) -> dict[str, Any]:
     key = wire_type(tool, model=model, wire=WIRE, profile=profile)
-    set_options(tool, type_=key, wire=WIRE)
+    options = set_options(tool, "context_size", "user_location", type_=key, wire=WIRE)
     if not isinstance(tool, WebSearch):
         raise UsageError(
             f"the wire {WIRE!r} does not support {tool!r}; remove it from hosted_tools of the profile of {model!r}"
         )
-    return {key: {}}
+    fields: dict[str, Any] = {"search_context_size": tool.context_size} if "context_size" in options else {}
+    if tool.user_location is not None:
+        fields["user_location"] = {"type": "approximate", "approximate": location(tool.user_location)}
+    return {key: fields}
 
 
 def _response_format(output: Output, takes_strict: bool) -> dict[str, Any]:

@@ -43,6 +43,7 @@ from fsm_agent.providers.content import (
     arguments_text,
     check_visible,
     file_name,
+    location,
     misplaced,
     set_options,
     wire_type,
@@ -167,8 +168,15 @@ def _hosted_tool(tool: HostedTool, model: str, profile: Profile) -> dict[str, An
 
 
 def _search(tool: WebSearch, type_: str) -> dict[str, Any]:
-    set_options(tool, "allowed_domains", type_=type_, wire=WIRE)
-    return {"filters": {"allowed_domains": list(tool.allowed_domains)}} if tool.allowed_domains else {}
+    options = set_options(tool, "allowed_domains", "context_size", "user_location", type_=type_, wire=WIRE)
+    fields: dict[str, Any] = (
+        {"filters": {"allowed_domains": list(tool.allowed_domains)}} if tool.allowed_domains else {}
+    )
+    if "context_size" in options:
+        fields["search_context_size"] = tool.context_size
+    if tool.user_location is not None:
+        fields["user_location"] = {"type": "approximate", **location(tool.user_location)}
+    return fields
 
 
 def _computer(tool: ComputerUse, type_: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fsm_agent.errors import UsageError
-from fsm_agent.messages import CodeExecution, ComputerUse, HostedMCP, Settings, WebSearch
+from fsm_agent.messages import CodeExecution, ComputerUse, HostedMCP, Settings, UserLocation, WebSearch
 from fsm_agent.testing import as_json
 
 TOKEN = "the.token.that.nobody.may.see.0815"
@@ -27,6 +27,7 @@ SERVER = HostedMCP("files", "https://host/mcp", allowed_tools=("read", "list"), 
         (lambda: WebSearch(allowed_domains=("a.b",), blocked_domains=("c.d",)), "blocked_domains"),
         (lambda: WebSearch(max_uses=True), "WebSearch.max_uses: .*True"),
         (lambda: WebSearch(max_uses=0), "WebSearch.max_uses: .*0"),
+        (lambda: WebSearch(context_size="big"), "WebSearch.context_size: .*'big'"),
         (lambda: ComputerUse(width=0), "ComputerUse.width: .*0"),
         (lambda: ComputerUse(height=None), "ComputerUse.height: .*None"),
         (lambda: ComputerUse(environment="amiga"), "ComputerUse.environment: .*'amiga'"),
@@ -60,7 +61,12 @@ def test_what_makes_no_sense_is_refused_and_not_shown(make: Callable[[], Any], s
 
 def test_they_are_values_and_json() -> None:
     assert ComputerUse() == ComputerUse(width=1280, height=800, environment="browser")
-    search = WebSearch(allowed_domains=("example.com", "example.org/news"), max_uses=1)
+    search = WebSearch(
+        allowed_domains=("example.com", "example.org/news"),
+        max_uses=1,
+        context_size="low",
+        user_location=UserLocation(country="AT", city="Wien"),
+    )
     other = HostedMCP("more", f"http://h/?k={TOKEN}", headers={"X-Key": TOKEN}, require_approval="auto")
     settings = Settings(hosted_tools=(search, CodeExecution(), ComputerUse(), SERVER, other))
     assert len(as_json(settings)["hosted_tools"]) == len({*settings.hosted_tools, *settings.hosted_tools}) == 5

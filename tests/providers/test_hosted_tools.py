@@ -19,14 +19,16 @@ from fsm_agent.call import Request
 from fsm_agent.clients import HttpClient, client_for
 from fsm_agent.errors import ProviderError, UsageError
 from fsm_agent.functions import Function
-from fsm_agent.messages import CodeExecution, ComputerUse, HostedMCP, Message, Settings, WebSearch
+from fsm_agent.messages import CodeExecution, ComputerUse, HostedMCP, Message, Settings, UserLocation, WebSearch
 from fsm_agent.providers import OpenAIResponsesCodec, Profile, providers
 from fsm_agent.testing import vcr_config
 
 HostedTool = WebSearch | CodeExecution | ComputerUse | HostedMCP
 TOKEN = "the.token.that.nobody.may.see.0815"
 ADD = Function(name="add")
-SEARCH = WebSearch(allowed_domains=("example.com", "example.org/news"))
+VIENNA = {"country": "AT", "region": "Wien", "city": "Wien", "timezone": "Europe/Vienna"}
+PLACE = UserLocation(**VIENNA)
+SEARCH = WebSearch(allowed_domains=("example.com", "example.org/news"), user_location=PLACE)
 SERVER = HostedMCP("files", "https://host/mcp", allowed_tools=("read", "list"), authorization=TOKEN)
 
 
@@ -70,11 +72,13 @@ class Server:
 
 class TestResponses:
     def test_all_are_said(self) -> None:
-        hosted = (SEARCH, CodeExecution(), ComputerUse(), SERVER)
+        hosted = (SEARCH.changed(context_size="low"), CodeExecution(), ComputerUse(), SERVER)
         assert tools("openai:gpt-6", *hosted) == [
             {
                 "type": "web_search",
                 "filters": {"allowed_domains": ["example.com", "example.org/news"]},
+                "search_context_size": "low",
+                "user_location": {"type": "approximate", **VIENNA},
             },
             {"type": "code_interpreter", "container": {"type": "auto"}},
             {"type": "computer"},
@@ -108,7 +112,7 @@ class TestResponses:
         params = pytest.importorskip("openai.types.responses.response_create_params", reason="the SDK is not installed")
         computer = [ComputerUse(environment="mac") if "preview" in model else ComputerUse()]
         headers = HostedMCP("b", "https://host/b", headers={"X-Team": "blue"}, require_approval="always")
-        others = [] if "preview" in model else [SEARCH, CodeExecution(), SERVER, headers]
+        others = [] if "preview" in model else [SEARCH.changed(context_size="high"), CodeExecution(), SERVER, headers]
         body = encoded(f"openai:{model}", *computer, *others, functions=(ADD,))
         assert consumed(adapter(params.ResponseCreateParamsNonStreaming).validate_python(body)) == body
 
@@ -123,6 +127,7 @@ class TestAnthropic:
                 "name": "web_search",
                 "allowed_domains": ["example.com", "example.org/news"],
                 "max_uses": 3,
+                "user_location": {"type": "approximate", **VIENNA},
             },
             {"type": "code_execution_20250825", "name": "code_execution"},
             {"type": "computer_toolset_20260801"},
@@ -156,7 +161,7 @@ class TestAnthropic:
     def test_the_official_sdk_takes_them(self, model: str) -> None:
         params = pytest.importorskip("anthropic.types.beta.message_create_params", reason="the SDK is not installed")
         hosted = (
-            WebSearch(blocked_domains=("a.b",)),
+            WebSearch(blocked_domains=("a.b",), user_location=PLACE),
             CodeExecution(),
             ComputerUse(),
             SERVER,
@@ -228,15 +233,18 @@ class TestGemini:
 
 class TestChat:
     def test_only_models_that_search_do(self) -> None:
-        for model in ("gpt-4o-search-preview", "gpt-5-search-api"):
-            body = encoded(f"openai-chat:{model}", WebSearch())
-            assert body["web_search_options"] == {}
-            assert "tools" not in body
+        body = encoded("openai-chat:gpt-4o-search-preview", WebSearch(context_size="low", user_location=PLACE))
+        assert body["web_search_options"] == {
+            "search_context_size": "low",
+            "user_location": {"type": "approximate", "approximate": VIENNA},
+        }
+        assert "tools" not in body
+        assert encoded("openai-chat:gpt-5-search-api", WebSearch())["web_search_options"] == {}
 
     @pytest.mark.nightly
     def test_the_official_sdk_takes_it(self) -> None:
         params = pytest.importorskip("openai.types.chat.completion_create_params", reason="the SDK is not installed")
-        body = encoded("openai-chat:gpt-5-search-api", WebSearch())
+        body = encoded("openai-chat:gpt-5-search-api", WebSearch(context_size="low", user_location=PLACE))
         assert consumed(adapter(params.CompletionCreateParamsNonStreaming).validate_python(body)) == body
 
 
@@ -261,6 +269,7 @@ class TestRefusals:
             ("openai:gpt-6", WebSearch(blocked_domains=("a.b",)), "blocked_domains"),
             ("openai:gpt-6", ComputerUse(width=10), "width=10"),
             ("openai-chat:gpt-5-search-api", WebSearch(allowed_domains=("a.b",)), "allowed_domains"),
+            ("anthropic:claude-opus-6", WebSearch(context_size="low"), "context_size='low'"),
             ("anthropic:claude-opus-4-7", ComputerUse(environment="mac"), "environment='mac'"),
             ("anthropic:claude-opus-6", HostedMCP("a", "https://h", headers={"X": TOKEN}), "headers"),
             ("anthropic:claude-opus-6", HostedMCP("a", "https://h", require_approval="always"), "require_approval"),
