@@ -20,7 +20,7 @@ Core: TypeAlias = dict[str, Any]  # a core schema of pydantic
 
 # What validators raise, including user-defined ones for odd arguments.  A ValidationError is a ValueError.
 REFUSALS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-_CONTAINERS = (  # pydantic's errors where only a list or an object is valid
+CONTAINERS = (  # pydantic's errors where only a list or an object is valid
     *("list_type", "tuple_type", "set_type", "frozen_set_type", "iterable_type", "dict_type", "mapping_type"),
     *("model_type", "model_attributes_type", "dataclass_type", "named_tuple_type"),
 )
@@ -124,7 +124,7 @@ def _meant(arguments: str, error: ValueError, schema: Mapping[str, Any]) -> str 
             if (place := _place(document, item["loc"], given)) is None:
                 continue
             holder, path = place
-            if isinstance(given, str) and kind in _CONTAINERS and given.lstrip()[:1] in ("[", "{"):
+            if kind in CONTAINERS and is_json_text(given):
                 holder[path[-1]] = from_json(given)
                 is_changed = True
             elif given is None and kind.endswith(_OF_TYPE) and is_property(path):
@@ -133,6 +133,11 @@ def _meant(arguments: str, error: ValueError, schema: Mapping[str, Any]) -> str 
     except ValueError:  # not JSON
         return None
     return to_json(document).decode() if is_changed else None
+
+
+def is_json_text(value: Any) -> bool:
+    """Return whether a value is a text that looks like a list or an object in JSON."""
+    return isinstance(value, str) and value.lstrip()[:1] in ("[", "{")
 
 
 def _place(document: Any, path: Sequence[str | int], given: Any) -> tuple[Any, tuple[str | int, ...]] | None:

@@ -1,4 +1,4 @@
-"""Repairs to answers: broken JSON, and names and values that are nearly right.
+"""Repairs to answers: broken JSON, JSON inside of a text, and names and values that are nearly right.
 
 A name or value is corrected if exactly one of the expected names or values is close enough.
 
@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, SupportsIndex
 
 from pydantic_core import ValidationError, from_json, to_json
 
-from fsm_agent.functions.arguments import expanded, schemas_of
+from fsm_agent.functions.arguments import CONTAINERS, expanded, is_json_text, schemas_of
 
 _MAX_ROUNDS = 8  # of corrections, each of which may reveal further errors
 _MAX_ERRORS = 50  # that each round looks at
@@ -31,7 +32,7 @@ _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument", "no_such_attribute
 _UNLISTED = ("enum", "literal_error")
 UNCLEAR = "unclear_union"  # pydantic's type for the errors of `fsm_agent.prompts.unions`
 _UNTAGGED = (UNCLEAR, "union_tag_invalid", "union_tag_not_found")
-MATCHED = frozenset((*_MISSING, *_UNKNOWN, *_UNLISTED, *_UNTAGGED))  # errors that a near miss may cause
+MATCHED = frozenset((*_MISSING, *_UNKNOWN, *_UNLISTED, *_UNTAGGED, *CONTAINERS))  # errors that a near miss may cause
 _IGNORED = re.compile(r"[\s_-]+")
 _DIGITS = re.compile(r"\d+")
 
@@ -70,6 +71,17 @@ def _corrected(data: Any, schema: Schema, error: ValidationError) -> Iterator[st
             yield from _name_at(data, schema, path)
         elif kind in _UNTAGGED:
             yield from _tag_at(data, schema, path)
+        elif kind in CONTAINERS:
+            yield from _text_at(data, schema, path)
+
+
+def _text_at(data: Any, schema: Schema, path: Sequence[Any]) -> Iterator[str]:
+    """Replace a text by the list or object that it holds: Claude, for one, writes some of its JSON twice."""
+    holder, key, _ = _found(data, schema, path)
+    if holder is not None and is_json_text(actual := holder[key]):
+        with suppress(ValueError):  # not JSON
+            holder[key] = from_json(actual)
+            yield f"the text at {_words(path)} was taken for the JSON in it"
 
 
 def _value_at(data: Any, schema: Schema, path: Sequence[Any]) -> Iterator[str]:

@@ -240,6 +240,20 @@ class TestNearlyRight:
         ]:
             assert Output(Review).read(ParserInput(text=text)) == Parsed(value, tuple(repairs))
 
+    def test_lists_and_objects_written_as_text_are_read(self):
+        steps = json.dumps([{"name": "a"}])
+        for written in (steps, json.dumps([json.dumps({"name": "a"})])):
+            found = Output(Review).read(ParserInput(text=json.dumps({"title": "[1]", "steps": written})))
+            assert found.value == Review(title="[1]", steps=[Step(name="a")]), "a text that is valid stays"
+            assert found.repairs
+        assert Output(list[Step]).parse(json.dumps({"value": steps})) == [Step(name="a")]
+        assert Output(Step | list[Step]).parse(json.dumps(json.dumps({"name": "a"}))) == Step(name="a")
+        for text in ("[1", "one, two", '["a"]'):
+            with pytest.raises(ParseError, match="steps"):
+                Output(Review).parse(json.dumps({"title": "a", "steps": text}))
+        with pytest.raises(ParseError):
+            first_of(verbatim, expect=Review, repairs=())(json.dumps({"title": "a", "steps": steps}))
+
     def test_what_is_close_to_nothing_or_to_two_is_refused(self):
         for text in [
             '{"title": "a", "verdict": "unapproved"}',
