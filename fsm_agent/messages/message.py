@@ -96,6 +96,8 @@ _TEXT_TYPES = {  # by the suffix of a file's name; other text is text/plain
     ".json": "application/json",
     ".txt": "text/plain",
 }
+# Python's names for what is no encoding of files.  The first two take quadratic time, and a data URL may name them.
+_NOT_OF_FILES = ("punycode", "idna", "unicode-escape", "raw-unicode-escape", "undefined")
 
 
 class Citation(Value, frozen=True, kw_only=True):
@@ -272,10 +274,12 @@ def _as_utf8(data: bytes, encoding: str | None) -> bytes | None:
     if encoding is None and data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding = "utf-16"
     try:
+        if codecs.lookup(encoding or "utf-8").name in _NOT_OF_FILES:
+            raise LookupError(encoding)
         text = data.decode(encoding or "utf-8").encode()
     except UnicodeError:
         return None
-    except (LookupError, TypeError):
+    except (LookupError, TypeError, ValueError):
         raise invalid("encoding", encoding, "a text encoding that Python knows, such as 'cp1252'") from None
     return None if b"\0" in text else text  # UTF-8 may hold it, but no text does
 

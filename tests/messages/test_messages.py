@@ -66,6 +66,15 @@ class TestImage:
             with pytest.raises(UsageError, match=r"Image\.of"):
                 Image(**fields)
 
+    def test_no_source_names_what_is_no_encoding_of_files(self) -> None:
+        for encoding in ("punycode", "IDNA", "Unicode_Escape", "raw-unicode-escape", "undefined", "rot13", "a\0b"):
+            for make in (
+                lambda name=encoding: Document.of(b"Text", encoding=name),
+                lambda name=encoding: Document.of(data_url(b"Text", f"text/plain;charset={name}")),
+            ):
+                with pytest.raises(UsageError, match="encoding"):
+                    make()
+
     def test_its_bytes_are_never_shown(self) -> None:
         message = Message.of("user", "look", Image.of(PNG))
         assert "pixels" not in repr(message)
