@@ -86,7 +86,8 @@ async def check_body(response: httpx2.Response) -> None:
 STDERR_CHARS = 2000
 _STARTS_OTHERS = re.compile(r"(python|pypy)[\d.]*|node|npx|bunx?|deno|uvx?|pipx|ruby|java|dotnet")
 _SUBCOMMANDS = ("run", "tool", "exec", "x")
-_PROGRAM = re.compile(r"[\w.@/\\:+~-]{1,100}")
+_FLAGS = ("-m", "-u", "-y", "--yes", "-q", "--quiet", "-jar")  # others may have a value, perhaps a secret one
+_PROGRAM = re.compile(r"(?!.*://)[\w.@/\\:+~-]{1,100}")
 _PASSWORD = re.compile(r"://[^/\s:@]{0,200}:([^/\s@]{1,200})@")
 _DRAIN_TIMEOUT_S = 0.5
 
@@ -128,9 +129,9 @@ class Stdio:
         """The name of the command or, for a launcher such as ``npx``, of the program that it starts."""
         command = Path(self.command).stem
         if _STARTS_OTHERS.fullmatch(Path(self.command).name.removesuffix(".exe")):
-            words = [word for word in self.args if not word.startswith("-") and word not in _SUBCOMMANDS]
-            if words and _PROGRAM.fullmatch(words[0]) and self.secrets.mask(words[0]) == words[0]:
-                return words[0]
+            program = next((word for word in self.args if word not in (*_SUBCOMMANDS, *_FLAGS)), "-")
+            if program[:1] != "-" and _PROGRAM.fullmatch(program) and self.secrets.mask(program) == program:
+                return program
         return command
 
     @property

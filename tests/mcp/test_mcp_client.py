@@ -473,6 +473,10 @@ assert server.call("pid") == mine
         (("uvx",), "uvx"),
         (("python", "-c", "import shop; shop.serve()"), "python"),
         (("npx", "--token", SECRET, "server"), "npx"),
+        (("npx", "-k", "any-value", "server"), "npx"),
+        (("uvx", "--index", "https://host/token/simple", "server"), "uvx"),
+        (("uvx", "git+https://token@host/server"), "uvx"),
+        (("uv", "--directory", "/home/me/shop", "run", "server.py"), "uv"),
     ],
 )
 def test_a_server_is_named_after_its_program_and_not_after_what_starts_it(command, name):
