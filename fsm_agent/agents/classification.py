@@ -334,6 +334,7 @@ class ClassParser(Parser[Scores]):
     """
 
     def __init__(self, names: Sequence[str], on_missing: OnMissing = "zero") -> None:
+        require("on_missing", on_missing, on_missing in ("zero", "error"), "'zero' or 'error'")
         self._classes = ClassNames(names)
         self._on_missing = on_missing
 

@@ -238,6 +238,7 @@ def test_a_calibration_takes_a_liking_out() -> None:
         ({"classes": ["a", "a"]}, "twice"),
         ({"classes": ["a", " "]}, "class"),
         ({"afer": 0}, "after"),
+        ({"on_missing": "zeros"}, "on_missing"),
         ({"calibration": Calibration(bias={"x": 0.0, "y": 0.0})}, "calibration.*'x'"),
         ({"what": 5}, "classify"),
     ],
