@@ -54,7 +54,7 @@ def guess(word: object, words: Iterable[str], near: float = 0.6) -> str:
 
 
 def hint(word: object, words: Iterable[str]) -> str:
-    """Return a hint to append to a message about an unknown word: the closest known word, or else all known words."""
+    """Return a hint for a message about an unknown word: the closest known word or, if none is close, all of them."""
     words = list(words)
     return guess(word, words) or f"; known: {', '.join(words) or 'none'}"
 

@@ -400,7 +400,7 @@ class Ask(NamedTuple):
 
 @dataclass(frozen=True)
 class ClassificationRequest:
-    """What to ask an agent, and how to use its answer; see `Agent.classify`."""
+    """A question for an agent, and how to read the answer; see `Agent.classify`."""
 
     agent: Agent[Any, Any]
     what: What

@@ -145,7 +145,7 @@ LIMITS = Limits(recalls=0, parse_retries=0)  # a program is not asked again
 
 
 def agent_of(name: str, function: Callable[..., Any], output: Any) -> Agent[Any, Any]:
-    """Return an agent that does each task with a single call to a function.
+    """Return an agent that performs each task with a single call to a function.
 
     ``output`` is the output type if the function has no return annotation.
     """

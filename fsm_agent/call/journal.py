@@ -89,7 +89,7 @@ class FlowTable(Value, frozen=True):
 
 
 class Beginning(Value, frozen=True):
-    """What is known about an inner process when it begins."""
+    """The facts that are known about an inner process when it begins."""
 
     path: str
     kind: str  # "call", "flow" or "members"

@@ -330,7 +330,7 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
     @property
     def context(self) -> tuple[ContextUse, ...]:
-        """What each answered request showed the model: tokens, omissions, and whether it extended the previous request.
+        """A report on each answered request: its tokens, its omissions, and whether it extended the previous request.
 
         If a request showed the whole dialog and its tokens were not counted in advance, only the provider's counts are
         known.

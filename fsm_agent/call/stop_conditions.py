@@ -88,7 +88,7 @@ def _is_object(f: FunctionCall) -> bool:
 
 
 def max_function_calls(most: int) -> StopWhen:
-    """Stop before a reply's functions run if they would take the call past this number of function runs.
+    """Stop if the functions that a reply requests would take the call past this number of function runs.
 
     Function calls that do not run are not counted: unknown names, invalid arguments, repeated calls and denied calls.
 

@@ -1,4 +1,4 @@
-"""Budgets, and an agent call's views, which determine what each request shows of the dialog within its budget.
+"""Budgets, and the views of an agent call, which choose the messages that each request shows.
 
 A budget says how many tokens a request may have, and which passes shorten it if it has more.  A view is made for one
 request and then discarded, while the dialog itself stays whole.  Views depend only on the record, so a restored call
@@ -210,7 +210,7 @@ _CHARACTERS = 3  # per token, for the length of the text that a summarizer is sh
 
 
 class Shown(NamedTuple):
-    """What a request shows, or the extra request that must come first.
+    """The next request as it will be sent, or the extra request that must come first.
 
     Attributes:
         request: The request.

@@ -1,4 +1,4 @@
-"""Functions that models call, with their signatures, schemas and policies, and toolsets of functions with versions.
+"""Functions that models call: their signatures, schemas and policies, and toolsets with versions of functions.
 
 This package describes functions and checks their arguments.  `fsm_agent.runtime` runs them.
 """

@@ -72,7 +72,7 @@ class Delegate(Protocol):
 
         Args:
             record: The record of the call that hands over its dialog.
-            path: The further handoffs that lead to the agent that governs the dialog, or ``""``.
+            path: The path of further handoffs to the agent that holds the dialog, or ``""``.
             deps: The deps of that call.
             is_system_own: True if no agent put the system message into the dialog.
         """

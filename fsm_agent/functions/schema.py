@@ -123,7 +123,7 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
 
 
 def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `Function` fields that say how to pass a callable the arguments in an existing schema.
+    """Return the `Function` fields that say how to pass an existing schema's arguments to a callable.
 
     Raises:
         UsageError: If the callable does not accept one of the schema's arguments, or needs one that the schema does not

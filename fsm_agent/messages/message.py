@@ -642,7 +642,7 @@ class Payload(Value, frozen=True):
 
     Pass one to an agent in place of a string.  Each method returns a new payload, and files are read immediately.  If
     the model accepts no images, the payload's images are left out and a warning is logged.  A `Message` with images, in
-    contrast, is sent unchanged or refused.
+    contrast, is sent unchanged or rejected.
 
     Examples:
         >>> task = Payload.text("What is this?").with_image("https://example.org/cat.png")

@@ -191,7 +191,7 @@ class Profile(Value, frozen=True, kw_only=True):
     """A model's capabilities, and the names of its request fields.  Override the fields that differ.
 
     If a request needs something that the model does not support, encoding raises `UsageError`.  Mere preferences are
-    dropped or replaced, which is reported in the reply.
+    dropped or replaced, and the reply reports this.
 
     Examples:
         >>> Profile(native_schema=False, output_mode="prompted").output_mode
@@ -319,7 +319,7 @@ class Codec(ABC):
         return {}
 
     def attributed(self, reply: Reply, request: Request) -> Reply:
-        """Return the reply, with calls that make sense only together with the request turned into function calls.
+        """Return the reply, with some calls converted to function calls: those whose meaning depends on the request.
 
         The client calls this only for requests with hosted tools or an extra body.
 

@@ -315,7 +315,7 @@ def _shorten_message(text: str) -> str:
 def picture_alone(headers: Mapping[str, str]) -> BadReply:
     """Return the error for a reply that is an image without text.
 
-    It is not retried, because that would cost another image.
+    The request is not retried, because that would cost another image.
     """
     problem = "expected text, got only an image; use a model that answers with text"
     return BadReply(problem, request_id=request_id(headers), retryable=False)

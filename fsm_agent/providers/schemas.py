@@ -119,7 +119,7 @@ class ClosedSchema(NamedTuple):
 
 
 class SchemaLimits:
-    """What is left of the limits on schemas in one request to Claude."""
+    """The remaining limits on schemas in one request to Claude."""
 
     def __init__(self) -> None:
         self._functions = _MAX_STRICT_FUNCTIONS

@@ -95,7 +95,7 @@ async def stream_model(
 ) -> AsyncGenerator[Delta | Replied | ModelFailed]:
     """Send the request, and yield the reply's deltas and then the outcome.
 
-    ``message`` is the index that the reply will have in the dialog, which is part of its function calls' ids.
+    ``message`` is the reply's index in the dialog, which is part of the ids of its function calls.
     """
     reply: Reply | None = None
     calls = _Calls(message)

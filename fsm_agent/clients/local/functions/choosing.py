@@ -41,7 +41,7 @@ def chosen(question: Question, functions: Sequence[Function], must: bool) -> Gen
 
 
 def explained(question: Question, functions: Sequence[Function]) -> Generator[Step, Reply, list[float]]:
-    """Return how much likelier, in nats, each function's description makes the question than a neutral one does.
+    """Return how many nats likelier the question is after each function's description than after a neutral one.
 
     Only ASCII letters are scored, because the server cannot report tokens that are parts of non-ASCII letters.  The
     list is empty if most of the question's letters are not ASCII.

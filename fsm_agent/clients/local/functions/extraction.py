@@ -1,6 +1,6 @@
 """Typed answers from a small model: each field of a flat object is copied from the task's text.
 
-Given only a schema, a small model makes up values and may never end a string.  Therefore code reads numbers and enums
+Given only a schema, a small model makes up values and may never end a string.  Therefore, code reads numbers and enums
 from the text, and the model chooses which words to copy.
 """
 

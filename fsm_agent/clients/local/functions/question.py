@@ -1,4 +1,4 @@
-"""What code can read from a question: its numbers, its phrases, and its words with their stems."""
+"""The parts of a question that code can read: its numbers, its phrases, and its words with their stems."""
 
 from __future__ import annotations
 
