@@ -270,7 +270,7 @@ class CallState(_Failing[D, A]):
         otherwise, the state's own prompt is used.
 
         Raises:
-            FlowError: If the task's prompt has no parser and an output type that is neither text nor the state's.
+            FlowError: If the task's prompt has no parser, and its output type is neither text nor the state's.
         """
         given = given_prompt(task)
         if given is None:

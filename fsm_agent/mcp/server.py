@@ -127,9 +127,9 @@ def serve(
     Args:
         name: The name of the server and of the agent that owns the runs.
         functions: The tools: functions, agents, flows, toolsets or MCP servers, as for `Agent`.
-        store: Where calls are stored as runs: a path, a `Store` or `Runs`.  By default, they are kept in memory, so
-            calls that are waiting for answers are lost when the process ends, and no other process can continue them.
-            Memory holds the last 1,000 calls that have waited.
+        store: The store for the calls, which are runs: a path, a `Store` or `Runs`.  By default, they are kept in
+            memory, so calls that are waiting for answers are lost when the process ends, and no other process can
+            continue them.  Memory holds the last 1,000 calls that have waited.
         signing_key: The key, of at least 32 bytes, that seals the states that clients keep.  All processes that serve
             the same tools need the same key.  The default is a new random key, so waiting calls are lost when the
             process ends.

@@ -94,7 +94,7 @@ class _Form(Value, frozen=True):
         )
 
     def lacks(self, name: str) -> bool:
-        """Return whether the form has no such field, even if typos in the name are allowed for."""
+        """Return whether the form has no such field, even allowing for typos in the name."""
         return name not in self.names and only_close(name, self.names) is None
 
 

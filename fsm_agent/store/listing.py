@@ -1,7 +1,7 @@
 """Makes pages of runs, and waits for news about runs that others drive.
 
 A *group* consists of one agent's runs that share a state and have the same kinds of open questions.  Even many runs
-form few groups, and a store finds the runs in each group in the order of their last change, so a page is merged from
+form few groups.  A store finds the runs in each group in the order of their last change, so a page is made by merging
 groups.
 
 One thread in the OS process watches runs for all waiting callers.  It looks at them when the store says that a run was

@@ -197,8 +197,8 @@ class Runs:
             NotAsked: If the run has no such open question, or has ended.
             AlreadyAnswered: If the question has already been answered.
             SignalExists: If another answer was posted under ``signal_id``.
-            UsageError: If ``answers`` is not a mapping, or if a value is not an outcome that its question accepts or
-                does not fit the question's schema.  Nothing is posted.
+            UsageError: If ``answers`` is not a mapping, if a value is not an outcome that its question accepts, or if
+                it does not fit the question's schema.  Nothing is posted.
         """
         right = "a mapping of question keys to outcomes, such as {'ask:2.0': Approved()}"
         require(

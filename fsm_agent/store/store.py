@@ -340,8 +340,8 @@ class Store(Protocol):
         Args:
             holder: The name of the holder.
             for_s: How long the lease lasts, in seconds; a finite number.
-            run: The name of the run, or None to claim the due run without a holder that has the highest priority and,
-                among equals, has been due the longest.
+            run: The name of the run, or None to claim a due run without a holder: the one with the highest priority or,
+                among equals, the one that has been due longest.
             agents: With ``run=None``, the agents whose runs may be claimed; empty for all agents.
             now_s: The Unix time at which runs must be due, or None for now.
             fingerprints: With ``run=None``, only runs begun by code with one of these fingerprints (as given in their
@@ -479,10 +479,9 @@ class Store(Protocol):
         """Return a page of runs, the most recently changed first.
 
         The cost depends on the size of the page, not of the store, with three exceptions.  With `RunFilter.prefix` or
-        `RunFilter.service`, all runs that match these conditions are examined, and with `RunFilter.due_before`, all
-        runs.  With `RunFilter.text`, a limited number of runs is examined, so a page may be short or empty even if
-        there is a next page.  A run that changes between two pages moves to the front, so later pages do not include
-        it.
+        `RunFilter.service`, all runs that match these conditions are examined.  With `RunFilter.due_before`, all runs
+        are.  With `RunFilter.text`, a limited number of runs is examined, so a page may be short or empty even if there
+        is a next page.  A run that changes between two pages moves to the front, so later pages do not include it.
 
         Args:
             after: The `Page.next` of the previous page, or None for the first page.

@@ -54,8 +54,8 @@ class RunFollower:
     store, the next process picks up the run after a crash; without one, runs are kept in memory.  Runs that other
     programs have put into the store are driven here only after a call to `answer` or `cancel`.
 
-    Use a follower in a single event loop, as in ``async with RunFollower(agent) as live``, or call `close` when you are
-    done.
+    Use a follower in a single event loop.  Open it with ``async with RunFollower(agent) as live``, or call `close` when
+    you are done.
 
     Args:
         runnable: The agent or flow.

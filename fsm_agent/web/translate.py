@@ -1,7 +1,7 @@
 """Translates a run's events into a client's protocol.
 
-An `EventTranslator` serves one stream, and needs neither an event loop nor HTTP.  `ProtocolTranslator` does what the
-protocols have in common: it keeps track of the text already sent, the functions without a result, and the nested
+An `EventTranslator` serves one stream, and needs neither an event loop nor HTTP.  `ProtocolTranslator` does the work
+that the protocols share: it keeps track of the text already sent, the functions without a result, and the nested
 processes.  A function's arguments are sent all at once, because they are masked, and a piece of a key would not be
 recognized.  `sse` yields the lines of a stream to a browser.
 """

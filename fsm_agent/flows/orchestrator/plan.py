@@ -382,10 +382,10 @@ class Output:
     agent: str = ""  # the agent that gave it; empty: a person wrote it
 
     def says(self, word: str) -> bool:
-        """Return whether the output says a word, either as its last line, as its value, or as a field.
+        """Return whether the output contains a word, either as its last line, as its value, or as a field.
 
-        The word must stand alone, but case and surrounding marks do not matter.  A field that is named after the word
-        and is true also says it.  No output says an empty word.
+        The word must stand alone, but case and surrounding marks do not matter.  A true field with the word as its name
+        also counts.  An empty word never does.
         """
         wanted, value = _bare(word), json.loads(self.value)
         if isinstance(value, dict):
