@@ -15,11 +15,10 @@ from fsm_agent import Agent, Function, Limits, Prompt, Settings, UsageError
 from fsm_agent.call import Price
 from fsm_agent.clients import Network
 from fsm_agent.context import Budget
-from fsm_agent.flows import Flow, FlowLimits, end, execute
+from fsm_agent.flows import Flow, FlowLimits, execute
 from fsm_agent.foreign_names import IMPORTS, WORDS, remedy
 from fsm_agent.runtime import ResultPipeline
 from fsm_agent.testing import Script
-from fsm_agent.web import RunFollower, serve
 
 agent: Agent = Agent(Script(*["ok"] * 3))
 
@@ -29,12 +28,6 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-@execute
-def hello(name: str) -> str:
-    return f"Hello, {name}."
-
-
-FLOW = Flow("f", str, start=hello, rows=[hello.done(end("said"), do=lambda name, text: text)])
 ANSWERS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "call, an argument of the agent": (
         lambda: agent.call("x", usage_limits=1),
@@ -122,9 +115,6 @@ BESIDE_OPTIONS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {  # hav
     "binary_classify": (agent.binary_classify, ("x",)),
     "map": (agent.map, (["x"],)),
     "submit": (agent.runs.submit, ("x",)),
-    "RunFollower": (RunFollower, (agent.changed(name="host"),)),
-    "RunFollower of a flow": (RunFollower, (FLOW,)),
-    "serve": (serve, (agent,)),
 }
 
 
