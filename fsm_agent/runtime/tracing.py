@@ -201,7 +201,7 @@ def instrument(
             formats are masked in them, but other secrets are not.
 
     Raises:
-        UsageError: If spans are already being recorded.
+        UsageError: If spans are already being recorded, or ``content`` is not True or False.
         ConfigError: If the extra ``otel`` is not installed.
 
     Examples:
@@ -213,6 +213,8 @@ def instrument(
         from fsm_agent.runtime.drive_spans import SpanProbe
     except ImportError:
         raise ConfigError("instrument() needs opentelemetry; pip install 'fsm-agent[otel]'") from None
+    # A text such as "false" from the environment must not record what people wrote.
+    require("content", content, isinstance(content, bool), "True or False")
     probe = SpanProbe(tracer_provider, meter_provider, content)
     probes.install(probe)
     return Instrumentation(probe)

@@ -104,6 +104,7 @@ class RunFollower:
             self.runnable._check_deps(deps)
         else:
             check_deps(deps)
+        self.runnable._definition({"deps": LATER})  # refuses an unknown provider, or a role without an agent
         self._prompts = by_path(prompts)
         self._deps, self._drives, self._service = deps, drives, service
         self._driven: dict[str, EventLog] = {}

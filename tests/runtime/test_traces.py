@@ -722,6 +722,13 @@ def test_without_the_extra_it_says_which() -> None:
     assert "fsm-agent[otel]" in in_a_fresh_process(code)
 
 
+def test_a_text_does_not_turn_on_the_recording_of_contents() -> None:
+    """As the text "false" from a variable of the environment would."""
+    content: Any = "false"
+    with pytest.raises(UsageError, match="content: expected True or False, got 'false'"):
+        instrument(content=content)
+
+
 def test_it_records_once_and_can_be_stopped() -> None:
     traces = Traces()
     recording = instrument(tracer_provider=traces.provider)

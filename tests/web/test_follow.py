@@ -29,8 +29,9 @@ from fsm_agent import (
     function,
 )
 from fsm_agent.call import Returned
-from fsm_agent.errors import AuthFailed, ReplayError
+from fsm_agent.errors import AuthFailed, ConfigError, FlowError, ReplayError
 from fsm_agent.flows import Flow, FlowSuspended, end, execute, pause, wait
+from fsm_agent.flows import ask as asking
 from fsm_agent.messages import (
     Done,
     Event,
@@ -199,6 +200,20 @@ def test_a_run_begun_with_a_prompt_is_driven_and_followed_with_it_and_others_wit
             assert (agent.runs.get(counted).state, agent.runs.get(counted).questions) == ("Completed", ())
 
     asyncio.run(main())
+
+
+def test_a_follower_refuses_what_could_drive_no_run() -> None:
+    """Not only once somebody has begun a run."""
+
+    @asking("judge", str)
+    def judge(d: str) -> str:
+        return d
+
+    flow = Flow("f", str, start=judge, rows=[judge.done(end("over"), do=lambda d, found: found)])
+    with pytest.raises(FlowError, match="role 'judge'"):
+        RunFollower(flow)
+    with pytest.raises(ConfigError, match="no provider 'nope'"):
+        RunFollower(Agent("nope:small", name="host"))
 
 
 def test_a_run_of_another_agent_is_neither_answered_nor_cancelled(store: Any) -> None:
