@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Deadline:
-    """The time by which a request must end, ``timeout_s`` from now or never.
+    """The time by which a request must end, ``timeout_s`` from now.  None means that there is no limit.
 
     ``at_s`` is that time on the monotonic clock.
     """

@@ -130,7 +130,7 @@ class Recorder(Protocol):
         """
 
     def complete_write(self, future: Future[Any]) -> Future[Any] | None:
-        """Take the result of a future from `submit`.  Return another future if there is more to write, else None.
+        """Take the result of a future from `submit`.  Return another future, or None if there is nothing more to write.
 
         Raises:
             StoreError: If the lease was lost, or the store failed.

@@ -1,10 +1,10 @@
-"""Daemon threads for plain code, and an event loop in a daemon thread, in which sync calls run async code.
+"""Daemon threads for plain code, and an event loop in a daemon thread, which runs async code for sync calls.
 
 Python cannot end a thread, but a `ThreadTask`'s `Abort` can end the thread's waits for agents, clients and the clock.
 
-`call` and `stream` are for clients and similar code, whereas the sync driver waits for a `LoopTask`.  The wait ends at
-once on Ctrl-C, or when the function that contains it is abandoned.  The work is then cancelled, which closes its
-connections.
+`call` and `stream` are for clients and similar code, whereas the sync driver waits for a `LoopTask`.  Each such wait
+ends at once on Ctrl-C, or when the function that contains it is abandoned.  The work is then cancelled, which closes
+its connections.
 
 Code in a loop's thread must not wait for that loop, so a sync call made there uses another one.
 """
