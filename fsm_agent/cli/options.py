@@ -374,7 +374,7 @@ def written_task(task: str | None, *, is_needed: bool) -> str | None:
 
     Args:
         task: The task.  '-' stands for the piped input alone, as does None if a task is needed.
-        is_needed: Whether the command needs a task, which it does not if there is a prompt.
+        is_needed: Whether the command needs a task.  With a prompt, it needs none.
     """
     if task is None and not is_needed:
         return None

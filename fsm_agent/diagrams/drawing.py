@@ -229,7 +229,7 @@ class _Plan:
         self.names |= {box: f"box{i}" for i, box in enumerate(self.boxes)}
 
     def inside(self, box: str) -> list[Node]:
-        """Return the nodes that are directly in a box, or in no box if it is empty."""
+        """Return the nodes that are directly in a box or, if ``box`` is empty, in no box."""
         return [node for node in self.nodes if node.box == box]
 
     def title(self, box: Node) -> list[str]:

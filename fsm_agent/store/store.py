@@ -480,8 +480,9 @@ class Store(Protocol):
 
         The cost depends on the size of the page, not of the store, with three exceptions.  With `RunFilter.prefix` or
         `RunFilter.service`, all runs that match these conditions are examined.  With `RunFilter.due_before`, all runs
-        are.  With `RunFilter.text`, a limited number of runs is examined, so a page may be short or empty even if there
-        is a next page.  A run that changes between two pages moves to the front, so later pages do not include it.
+        are examined.  With `RunFilter.text`, a limited number of runs is examined, so a page may be short or empty even
+        if there is a next page.  A run that changes between two pages moves to the front, so later pages do not include
+        it.
 
         Args:
             after: The `Page.next` of the previous page, or None for the first page.

@@ -38,7 +38,7 @@ class AgUi(ProtocolTranslator):
     Questions become interrupts in ``RUN_FINISHED``.  The client answers with ``resume`` and edits arguments with
     ``editedArgs``.  A function that has no callable and is among the client's ``tools`` does not become an interrupt;
     the client runs it and sends its result as a message with the role ``tool``.  After a reload, the client posts
-    nothing.  It follows the newest run from its beginning.
+    nothing, and follows the newest run from its beginning.
 
     Args:
         thread: The client's name for the conversation.
