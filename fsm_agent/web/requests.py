@@ -145,8 +145,9 @@ def answer_questions(questions: tuple[Question, ...], asked: ClientRequest) -> d
     text, because only the flow's state knows its type.
 
     Raises:
-        BadRequest: If a question may be answered only by operators, such as whether a ``once`` function took effect, or
-            if the client sends only results for functions that do not wait for one.
+        BadRequest: If a question may be answered only by operators, such as whether a ``once`` function took effect, if
+            an approval is answered with something else, or if the client sends only results for functions that do not
+            wait for one.
         FormError: If edited arguments do not fit the function.
     """
     by_key = {question.key: question for question in questions}
@@ -166,8 +167,12 @@ def answer_questions(questions: tuple[Question, ...], asked: ClientRequest) -> d
 
 def _answer_to(question: Question, answer: Any, payload: Any) -> Any:
     if question.kind == "approval":
-        is_edited = isinstance(answer, Modified)
-        return outcome_of(question, "modified", json.loads(answer.arguments_json)) if is_edited else answer
+        if isinstance(answer, Modified):
+            return outcome_of(question, "modified", json.loads(answer.arguments_json))
+        if not isinstance(answer, Outcome):
+            problem = f"the answer to {question.key!r}: expected approved to be true or false, got another answer"
+            raise BadRequest(problem, "bad_answer")
+        return answer
     if question.kind not in USERS:
         problem = (
             f"the question {question.key!r} ({question.kind}) is for operators; answer it with `fsm-agent runs answer`"

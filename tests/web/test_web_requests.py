@@ -298,6 +298,30 @@ def test_a_user_does_not_say_what_became_of_what_must_not_run_twice(protocol: st
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("value", ["yes", True, None, {"approved": "yes"}, {"approve": True}])
+def test_an_approval_is_answered_with_yes_or_no(protocol: str, value: Any) -> None:
+    """The client sent the wrong thing, so it is told so, and the server logs no error of its own."""
+
+    def refund(order: str) -> str:
+        "Refund an order."
+        return "done"
+
+    asks = Function.of(refund, needs_approval=True)
+    agent = Agent(Script(function_call("refund", order="A-17")), functions=[asks], name="desk", store=MemoryStore())
+
+    async def main() -> None:
+        async with RunFollower(agent) as live:
+            run = await live.begin("hi", conversation="c")
+            await last_of(live, run)
+            with pytest.raises(BadRequest, match=r"'ask:1\.0': expected approved to be true or false") as refused:
+                await live.take(PROTOCOLS[protocol]("ask:1.0", value), by="ann")
+            assert refused.value.code == "bad_answer"
+            assert [question.key for question in live.runs.store.get(run).waits] == ["ask:1.0"]
+
+    asyncio.run(asyncio.wait_for(main(), 50))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize(("value", "told"), [("rain", "rain"), ({"c": 11}, '{"c": 11}'), (3, "3"), ("", "")])
 def test_a_function_without_a_callable_gets_its_result_from_the_client(protocol: str, value: Any, told: str) -> None:
     where = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
