@@ -199,7 +199,7 @@ class HttpExchange:
             self._lingers = True
             self.deadline.end_within(self.network.linger_s)
 
-    def failure(self, error: httpx.TransportError, *, has_begun: bool) -> ProviderError:
+    def failure(self, error: httpx.TransportError | httpx.DecodingError, *, has_begun: bool) -> ProviderError:
         """Return the error for a transport failure before or during the reply."""
         import httpx
 
@@ -219,6 +219,8 @@ class HttpExchange:
                 return TimedOut(f"{self.shown_url!r} broke the connection and did not reply: {reason}")
             case httpx.RemoteProtocolError():
                 return BadReply(f"{self.shown_url!r} did not send an HTTP reply: {reason}")
+            case httpx.DecodingError():
+                return BadReply(f"the compressed reply of {self.shown_url!r} is damaged: {reason}")
         return ProviderError(f"no request could be sent to {self.shown_url!r}: {type(error).__name__}", retryable=False)
 
     def _timeout_error(self, error: httpx.TimeoutException, *, has_begun: bool) -> TimedOut:

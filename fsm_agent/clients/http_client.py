@@ -210,7 +210,7 @@ class HttpClient(SyncVerbs):
             return await (clients.mine or await clients.make_mine(exchange.url)).send(exchange)
         except httpx.HTTPStatusError as error:
             return error.response
-        except httpx.TransportError as error:
+        except (httpx.TransportError, httpx.DecodingError) as error:  # an event hook may read and decode the body
             raise exchange.failure(error, has_begun=False) from error
         except RuntimeError:
             self._check_open()

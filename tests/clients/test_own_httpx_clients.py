@@ -90,6 +90,18 @@ class TestWhatItAdds:
         assert read[0] > 0
 
     @each_way
+    def test_a_hook_that_reads_a_damaged_response_gives_an_error_of_ours(self, way: str) -> None:
+        async def reading(response: httpx.Response) -> None:
+            await response.aread()
+
+        damaged = [http("no gzip", content_encoding="gzip")]
+        with FaultServer(damaged) as server, client_of(server, network_of(reading)) as client:
+            error = outcomes(client, way, None)[0]
+        assert isinstance(error, BadReply)
+        assert error.retryable
+        assert "damaged" in error.message
+
+    @each_way
     @pytest.mark.parametrize("reads", [True, False])
     def test_a_hook_that_raises_for_a_status_gives_an_error_of_ours(self, way: str, reads: bool) -> None:
         async def raising(response: httpx.Response) -> None:
