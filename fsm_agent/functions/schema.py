@@ -17,6 +17,7 @@ from typing import (
     NotRequired,
     Required,
     TypeVar,
+    Unpack,
     cast,
     get_args,
     get_origin,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pydantic.json_schema import GenerateJsonSchema
 
 _MAY_BE_NONE = re.compile(r"\b(None|Optional|Any|object)\b")
+_UNPACK = (Unpack, typing_extensions.Unpack)  # two objects until Python 3.12
 _CONTEXT_NAMES = ("ctx", "context", "run_context", "run_ctx")  # names of parameters that are never meant for a model
 _PARAMETERS_FIRST = re.compile(r"\A((?:Args|Arguments|Parameters|Params):\n)(.*)", re.DOTALL)
 _SECTION = re.compile(  # the first line of a section as Google and Sphinx write it
@@ -270,7 +272,7 @@ class _Signature:
                 )
             if parameter.kind is parameter.VAR_KEYWORD:
                 hint = self._hints.get(key, Any)
-                if get_origin(hint) is typing_extensions.Unpack:
+                if get_origin(hint) in _UNPACK:
                     fields |= {k: v for k, v in _items_of(get_args(hint)[0]).items() if k not in self.bound}
                     continue
                 others["extra_items"] = hint

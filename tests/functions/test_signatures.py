@@ -311,7 +311,9 @@ class TestKinds:
     def test_keyword_arguments_have_their_declared_types(self):
         def rest(x: int, **counts: int): ...
         def items(x: int, **filters: Unpack[Filters]): ...
+        def same_items(x: int, **filters: typing.Unpack[Filters]): ...
 
+        assert Function.of(same_items).parameters == Function.of(items).parameters
         made = Function.of(rest)
         assert made.bind('{"x": 1, "a": 2}') == {"x": 1, "a": 2}
         assert made.refusal('{"x": 1, "a": null}').startswith("a: ")
