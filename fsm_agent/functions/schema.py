@@ -353,11 +353,15 @@ def _field(parameter: inspect.Parameter, hint: Any, description: str | None) -> 
     ]
     if description := descriptions[0] if descriptions else description:
         notes = [Field(description=description), *notes]
+    is_required = parameter.default is parameter.empty or isinstance(parameter.default, FieldInfo)
     if isinstance(parameter.default, FieldInfo):
         notes.append(parameter.default)
+    elif not is_required and (others := [n for n in notes if isinstance(n, FieldInfo) and not n.is_required()]):
+        default = parameter.default  # as in Python, it wins over the annotation's
+        is_made = any(other.default_factory for other in others)  # pydantic refuses a default beside a factory
+        notes.append(Field(default_factory=lambda: default) if is_made else Field(default=default))
     if notes:
         hint = Annotated[(hint, *notes)]
-    is_required = parameter.default is parameter.empty or isinstance(parameter.default, FieldInfo)
     return hint if is_required else NotRequired[hint]
 
 

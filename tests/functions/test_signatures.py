@@ -126,6 +126,20 @@ class TestSchema:
         json.dumps(made.parameters, allow_nan=False)
         assert made.run("{}") == f()
 
+    def test_a_default_in_the_signature_wins_over_one_in_the_annotation(self):
+        def f(
+            a: Annotated[int, Field(default=5, ge=0)] = 7,
+            b: Annotated[list[int] | None, Field(default_factory=list)] = None,
+            c: Annotated[int, Field(default=5)] = Field(default=8),
+        ):
+            return a, b
+
+        made = Function.of(f)
+        said = {key: value.get("default") for key, value in made.parameters["properties"].items()}
+        assert said == {"a": 7, "b": None, "c": 8}
+        assert made.run("{}") == f() == (7, None)
+        assert made.refusal('{"a": -1}').startswith("a: ")
+
     def test_a_default_that_is_a_pydantic_field(self):
         def f(
             a: int = Field(default=5, ge=0, description="From the field."),
