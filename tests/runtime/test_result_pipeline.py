@@ -6,6 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fsm_agent.agents import Agent
 from fsm_agent.call import CallFailed, Returned
@@ -228,8 +230,30 @@ class TestAStepThatFails:
 class TestTruncated:
     def test_head_and_tail_stay(self):
         text = "a" * 100 + "b" * 100
-        assert truncate(200)("search", text) is None
         assert truncate(100)("search", text) == "a" * 35 + "\n[… 131 characters left out …]\n" + "b" * 34
+
+    @given(st.text(st.characters(categories=["L", "Cs"]), max_size=300), st.integers(50, 120))
+    def test_it_is_never_longer_and_counts_right(self, text, max_chars):
+        short = truncate(max_chars)("search", text)
+        assert (short is None) is (len(text) <= max_chars)
+        short = text if short is None else short
+        assert len(short) <= max_chars
+        if short != text:
+            head, _, rest = short.partition("\n[… ")
+            count, _, tail = rest.partition(" characters left out …]\n")
+            assert text.startswith(head)
+            assert text.endswith(tail)
+            assert head
+            assert tail
+            assert len(head) + int(count) + len(tail) == len(text)
+
+    @pytest.mark.parametrize("max_chars", range(100, 104))
+    @pytest.mark.parametrize("shift", [0, 1])
+    def test_a_character_in_two_halves_is_not_parted(self, shift, max_chars):
+        text = "x" * shift + "\ud83d\ude00" * 200
+        short = truncate(max_chars)("search", text)
+        halves = short.replace("\ud83d\ude00", "")
+        assert not any("\ud800" <= c <= "\udfff" for c in halves)
 
     @pytest.mark.parametrize("value", [49, None])
     def test_nonsense_is_named(self, value):
