@@ -228,7 +228,8 @@ def _own_loss(value: Any, again: Any) -> str:
         return "its default_factory; use a plain dict"
     if isinstance(value, pydantic.BaseModel):
         private, kept = (one.__pydantic_private__ or {} for one in (value, again))
-        if unkept := [name for name in private if name not in kept or kept[name] != private[name]]:
+        unkept = [name for name in private if name not in kept or kept[name] != private[name]]
+        if unkept and value != again:  # a type whose equality ignores them needs none of them
             return f"its private attribute {unkept[0]!r}; make it a field"
         more = [name for name in vars(value) if name not in vars(again) and not hasattr(type(value), name)]
         return f"{more[0]!r}, which is not one of its fields" if more else ""  # added by model_copy(update=…)

@@ -535,6 +535,28 @@ class Around:
     items: tuple[Secretive, ...] = ()
 
 
+def test_a_private_attribute_that_equality_ignores_may_be_lost() -> None:
+    """It is computed again when it is asked for."""
+
+    class Text(pydantic.BaseModel, frozen=True):
+        words: str = ""
+        _count: Any = pydantic.PrivateAttr(default=None)
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Text) and self.words == other.words
+
+        __hash__ = pydantic.BaseModel.__hash__
+
+    @execute
+    def counted(d: Text) -> Text:
+        made = Text(words="two words")
+        made._count = 2
+        return made
+
+    flow = Flow("f", Text, start=counted, rows=[counted.done(end("over"), do=lambda d, made: made)])
+    assert flow.call(Text()).output.words == "two words"
+
+
 @pytest.mark.parametrize("is_deep", [False, True])
 def test_a_private_attribute_that_json_would_lose_is_named(is_deep: bool) -> None:
     secretive = Secretive(n=1)
