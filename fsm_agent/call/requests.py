@@ -1,5 +1,7 @@
 """The effects that an agent call has in each state, and the request to its model.
 
+This includes which functions are offered, and which function calls of a round may run now.
+
 Everything here follows from a record and the call's constants, so the record need not be the call's current one.
 """
 
@@ -201,6 +203,17 @@ def ready(record: CallRecord, pending: tuple[FunctionCall, ...], prompt: Prompt)
         first = {f.name: f for f in reversed(pending)}
         pending = tuple([f for f in pending if f.name not in prompt.in_order or first[f.name] is f])
     return pending if record.limits.parallel is None else pending[: record.limits.parallel]
+
+
+def startable(record: CallRecord, prompt: Prompt) -> tuple[FunctionCall, ...]:
+    """Return the round's calls that a driver may start without a record of it, and may therefore have started."""
+    pending = record.pending
+    if any(f.needs_approval for f in pending):
+        return ()
+    if isinstance(prompt, MissingPrompt):
+        return tuple([f for f in pending if f.id not in record.once])
+    once = {name for name, function in prompt.by_name.items() if function.once}
+    return tuple([f for f in ready(record, pending, prompt) if f.id not in record.once and f.name not in once])
 
 
 def _needs(f: FunctionCall, prompt: Prompt) -> Sequence[str]:

@@ -112,7 +112,7 @@ from fsm_agent.call.record import (
     RequestFailure,
     State,
 )
-from fsm_agent.call.requests import is_final, rounds_used_up, tallied, unblocked
+from fsm_agent.call.requests import is_final, rounds_used_up, startable, tallied, unblocked
 from fsm_agent.call.spending import Overrun, describe_overrun, reached
 from fsm_agent.errors import ErrorReport, Retry
 from fsm_agent.messages.events import Stepped
@@ -203,10 +203,11 @@ def keep_draft(record: CallRecord, event: FinalReply, prompt: Prompt) -> CallRec
 
 
 def complete_stopped(record: CallRecord, event: StoppedReply | Stopped, prompt: Prompt) -> CallRecord:
-    ending = Ending(reason=Reason.STOPPED, detail=event.reason)
+    ending, why = Ending(reason=Reason.STOPPED, detail=event.reason), "the call was stopped"
     if isinstance(event, StoppedReply):
         record, ending = open_round(record, event.requested, prompt), ending.changed(output_json=event.output_json)
-    return _ended(record, prompt, ending, "Not run: the call was stopped.")
+        return _ended(record, prompt, ending, why, is_begun=False)
+    return _ended(record, prompt, ending, why)
 
 
 def fail_refused(record: CallRecord, event: FinalReply, prompt: Prompt) -> CallRecord:
@@ -270,7 +271,7 @@ def fail_handoffs(record: CallRecord, event: FunctionCall, prompt: Prompt) -> Ca
     ending = Ending(
         reason=Reason.HANDOFF_LIMIT, detail=detail, function=event.name, limit="handoffs", count=record.handoffs
     )
-    return _ended(record, prompt, ending)
+    return _ended(record, prompt, ending, is_begun=False)
 
 
 def hand_over(record: CallRecord, event: FunctionCall | HandedOver, prompt: Prompt) -> CallRecord:
@@ -379,7 +380,7 @@ def fail_over_budget(record: CallRecord, event: Overrun, prompt: Prompt) -> Call
     ending = Ending(reason=Reason.OVER_BUDGET, detail=describe_overrun(record, event), limit=limit, count=count)
     if event.call is not None:
         record = record.changed(round=_answered(record, event.call, prompt))
-    return _ended(record, prompt, ending, "Not run: the call is over its budget.")
+    return _ended(record, prompt, ending, "the call is over its budget")
 
 
 def fail_expired(record: CallRecord, event: Expired, prompt: Prompt) -> CallRecord:
@@ -582,10 +583,21 @@ def _pruned(record: CallRecord, **changes: Any) -> CallRecord:
     return record.changed(**changes)
 
 
-def _ended(record: CallRecord, prompt: Prompt, ending: Ending, error: str = "") -> CallRecord:
-    """Return the record for a call that ends early.  Pending function calls get an error."""
+def _ended(record: CallRecord, prompt: Prompt, ending: Ending, why: str = "", *, is_begun: bool = True) -> CallRecord:
+    """Return the record for a call that ends early.  Pending function calls get an error.
+
+    Args:
+        record: The record before the end.
+        prompt: The call's prompt.
+        ending: How the call ends.
+        why: Why the functions have no result.  The default is the reason of the ending.
+        is_begun: Whether functions of the round may have begun.
+    """
     if record.round:
-        settled = _settled(record, error or f"Not run: {ending.detail or ending.reason}")
+        why, running = why or ending.detail or ending.reason, startable(record, prompt) if is_begun else ()
+        error = f"It may have run, and its outcome is unknown: {why}"
+        record = record.changed(round=tuple([f.changed(error=error) if f in running else f for f in record.round]))
+        settled = _settled(record, f"Not run: {why}")
         if begun := ", ".join([f.name for f in record.in_doubt]):
             ending = ending.changed(detail="; ".join(filter(None, [ending.detail, f"{begun} {UNHEARD}"])))
         record = _closed(record, settled, prompt)

@@ -379,7 +379,7 @@ class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
     signature: str | None = None  # Gemini's thoughtSignature, sent back with the call
     needs_approval: bool = False
     version: str = ""  # the function's version
-    was_run: bool = False  # False if it was settled without running the function
+    was_run: bool = False  # False if it was settled without an outcome of the function
     is_cached: bool = False  # not run, because a cached result was still valid
     is_repeated: bool = False  # not run, because an equal call ran before; see `Function.repeatable`
     is_denied: bool = False  # not run, because approval was denied

@@ -409,7 +409,24 @@ def test_called_off_in_a_round_every_call_still_gets_its_result(outcome):
     assert call.state is State.FAILED
     assert_sendable(call.record.dialog)
     assert texts(call.record.dialog)[-1] == "now"
-    assert texts(call.record.dialog)[-2].startswith("Not run: ")
+    assert texts(call.record.dialog)[-2].startswith("It may have run, and its outcome is unknown: ")
+
+
+@pytest.mark.parametrize("outcome", [Cancelled(reason="no longer needed"), Expired(), Stopped()])
+def test_called_off_the_model_is_told_which_functions_cannot_have_run(outcome):
+    def named(name: str, **policy: Any) -> Function:
+        return Function(name=name, parameters={"type": "object"}, call=lambda: "done", **policy)
+
+    functions = [named("plan"), named("edit", depends_on=("plan",)), named("erase", needs_approval=True)]
+    prompt = Prompt("x", functions=functions)
+    for names, told in (
+        (("plan", "edit"), ["It may have run", "Not run: "]),
+        (("plan", "erase"), ["Not run: ", "Not run: "]),
+    ):
+        call = say(begun(Limits(deadline_s=9.0), prompt), *map(function_call, names))
+        call.advance("", outcome)
+        for text, start in zip(texts(call.record.dialog)[-2:], told, strict=True):
+            assert text.startswith(start)
 
 
 @pytest.mark.parametrize("outcome", [Cancelled(reason="no longer needed"), Expired(), Stopped()])
@@ -552,7 +569,7 @@ class TestStoppedFromOutside:
         call.advance("", Stopped(reason="enough"))
         result = call.result()
         assert (result.output, result.text) == (None, "Let me see.")
-        assert texts(result.dialog)[-2:] == ["Not run: the call was stopped.", "now"]
+        assert texts(result.dialog)[-2:] == ["It may have run, and its outcome is unknown: the call was stopped", "now"]
         assert_sendable(result.dialog)
 
     def test_in_the_branch_it_is_pruned(self):

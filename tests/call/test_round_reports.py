@@ -129,7 +129,10 @@ def test_a_call_that_was_cancelled_in_a_round_ends_with_it():
     call = say(begun(), function_call("tick"))
     call.advance("", Cancelled(at_s=108.0))
     (only,) = rounds_of(call.record)
-    assert ([f.error for f in only.function_calls], only.ended_at_s) == (["Not run: cancelled"], 108.0)
+    assert ([f.error for f in only.function_calls], only.ended_at_s) == (
+        ["It may have run, and its outcome is unknown: cancelled"],
+        108.0,
+    )
 
 
 def test_a_clock_that_was_set_back_or_is_unknown_makes_no_time():

@@ -115,7 +115,7 @@ def test_what_a_function_took_counts_and_the_others_of_its_round_get_their_resul
     assert one.record.ending.detail == "limits.tokens is 50, and 51 tokens were used: 44 tokens by tick (run:2.0)"
     first, second = one.result_so_far.function_calls
     assert (first.result, first.error) == (("now", None) if kind == "result" else (None, "now"))
-    assert second.error == "Not run: the call is over its budget."
+    assert second.error == "It may have run, and its outcome is unknown: the call is over its budget"
     assert [m.role for m in one.result_so_far.dialog][-2:] == ["tool", "tool"]
 
 
