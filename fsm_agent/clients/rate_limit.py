@@ -287,7 +287,7 @@ class RateLimitedClient(SyncVerbs):
     """A client whose requests wait their turn under a rate limit.
 
     A request's ``timeout_s`` includes the wait.  A request that does not get its turn in time fails with `TimedOut`,
-    which is retryable.  A request's tokens are first estimated from the number of its characters (images do not count),
+    which is retryable.  A request's tokens are first estimated from its length in characters (images do not count),
     and then corrected by the usage in the reply.
 
     Args:

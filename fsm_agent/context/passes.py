@@ -302,7 +302,7 @@ def shorten(characters: int = CHARACTERS) -> Pass:
     """Return a pass that shows only the head and the tail of long results, attached text files and long arguments.
 
     A note between the head and the tail says how many characters have been left out.  In a `Budget`, the pass also
-    shortens refused answers while the model is asked again.
+    shortens refused answers when the model is asked again.
 
     Args:
         characters: The maximum number of characters to show of each item, including the note; 50 or more.

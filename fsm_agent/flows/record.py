@@ -162,7 +162,7 @@ class FlowProcessRecord(Value, frozen=True, kw_only=True):
 
     @property
     def failure(self) -> str | None:
-        """The reason for the failure, for the model that asked for the run, or None if the run did not fail."""
+        """Why the run failed, worded for the model that requested it, or None if it did not fail."""
         if self.ending is None or not self.ending.is_failure:
             return None
         return f"{self.ending.state}: {self.ending.detail}".rstrip(": ")

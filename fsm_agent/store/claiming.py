@@ -401,7 +401,7 @@ class Claims:
         )
 
     def clock_of(self, factory: ProcessFactory) -> Clock:
-        """Return the drivers' clock, or the system's if theirs is a test's clock and runs outlive the OS process.
+        """Return the drivers' clock, or the system clock if theirs is a test clock and runs outlive the OS process.
 
         Raises:
             UsageError: If a test requires its own clock for this run.

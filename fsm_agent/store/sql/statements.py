@@ -235,7 +235,7 @@ def delete(c: Sql, key: int) -> None:
 
 
 def find(c: Sql, agents: Sequence[str], fingerprints: Sequence[str] | None, due_s: float) -> int | None:
-    """Lock the run that a claim gets and return its key, or return None if no unlocked run is due.
+    """Lock the next run to be claimed and return its key, or return None if no unlocked run is due.
 
     Args:
         c: The transaction.
