@@ -1,4 +1,7 @@
-"""Loads objects that configurations, prompt files and commands name as ``module:name``."""
+"""Loads objects that configurations, prompt files and commands name as ``module:name``.
+
+`fsm_agent.clients.client` finds clients by name.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registries, which hold named entries of one kind, such as providers or agent classes.
+"""Registries, which hold named entries of one kind, such as providers, clients or agent classes.
 
 Agent classes with an ``agent_type`` are registered in `fsm_agent.agents.agent_base.AGENTS` when they are defined.
 """

@@ -1,6 +1,6 @@
 """A request to a model and the response to it: wire format, content, deadline, body and failures.
 
-`HttpClient` sends and receives the bytes.
+`expressed` chooses between the wires of a provider that has two.  `HttpClient` sends and receives the bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Scanners that find JSON, fenced blocks and elements in text, in linear time."""
+"""Scanners that find JSON, fenced blocks and elements in text, in linear time.
+
+`fsm_agent.prompts.parsers` decides in which order they are tried.
+"""
 
 from __future__ import annotations
 
