@@ -26,8 +26,8 @@ round limit is reached or the last function is used up, no more functions are of
 prompt, which is not in the dialog.  `Limits.on_limit` may end the call instead.
 
 An answer may come as the arguments to a function (`Output.function`).  A reply that calls only this function is a final
-reply, and its function call gets a result so that the dialog can be sent.  If the reply calls other functions as well,
-they run first, and the answer is not read.
+reply, and its function call gets a result so that the dialog can still be sent to a provider.  If the reply calls other
+functions as well, they run first, and the answer is not read.
 
 If the prompt has a finalizer, or its mode is ``two_stage``, the first answer is a draft (`keep_draft`).  Another
 request asks for the final answer, without functions; `requests.active_prompt` chooses its prompt.
@@ -35,20 +35,20 @@ request asks for the final answer, without functions; `requests.active_prompt` c
 If the agent has a check, an answer that the parser accepts waits for the verdict.  A refusal by the check is treated as
 a parse error.  Until the verdict, only the record's reply holds the answer.  An output from `stop_when` is not checked.
 
-A handoff waits until the other calls in its round are settled.  Then the round closes, and another agent gets the
-dialog, in a call that is a child of this one.  When the child ends, this call ends in the same way.  If this call is
-cancelled, is stopped or expires, the child ends first.  If the dialog was handed over in an earlier turn, the call
-starts with the handoff.
+A handoff waits until the other calls in its round have their results.  Then the round closes, and another agent gets
+the dialog, in a call that is a child of this one.  When the child ends, this call ends in the same way.  If this call
+is cancelled or stopped, or if it expires, the child ends first.  If the dialog was handed over in an earlier turn, the
+call starts with the handoff.
 
-A model that works with its provider's own tools may pause.  Its message so far is then sent back so that it continues.
-Each pause counts as a round.
+A model that works with its provider's own tools may pause.  Its message so far is then sent back so that it can
+continue.  Each pause counts as a round.
 
 A call ends when a reply takes the call and its inner agents beyond `Limits.tokens` or `Limits.cost_usd`, whatever the
 reply says.
 
-A dialog may be too long for the model.  Outside the table, `fsm_agent.context` chooses the part that a request shows.
-It may first ask for a summary, which is an extra request in the same state; the call can also continue without it.  If
-the provider refuses a request as too long, one shorter request follows.
+A dialog may be too long for the model.  Outside the table, `fsm_agent.context` chooses the part that a request
+includes.  It may first ask for a summary, which is an extra request in the same state.  The call can continue without
+the summary.  If the provider refuses a request as too long, one shorter request follows.
 
 Budgets are counted per call and never reset, so the number of requests is bounded.  ``diagrams/agent_call.*`` are drawn
 from `ROWS`.
@@ -157,7 +157,7 @@ def ended_well(record: CallRecord, event: HandoffEnded, prompt: Prompt) -> bool:
 
 
 def may_shorten(record: CallRecord, event: TooLong, prompt: Prompt) -> bool:
-    """Return whether to follow a request that was too long with a shorter one, which is done only once."""
+    """Return whether a shorter request may follow one that was too long.  This happens only once."""
     is_new = record.shortened_at != _said(record)
     return event.shorten_to is not None and is_new and is_within(record.recalls, record.limits.recalls)
 

@@ -1,8 +1,8 @@
 """The command ``fsm-agent demo``, with five parts that show what an agent does, using a real model.
 
-The parts are tasks that a model with 135 million parameters does reliably: a sum through a function after two example
-turns, a typed answer by constrained decoding, and a classification by log probabilities.  Other models can run the demo
-as well.
+The parts are tasks that a model with 135 million parameters performs reliably: a sum through a function after two
+example turns, a typed answer by constrained decoding, and a classification by log probabilities.  Other models can run
+the demo as well.
 """
 
 from __future__ import annotations

@@ -105,8 +105,8 @@ def open_store(store: str, *, must_exist: bool = True, makes: str = "", read_onl
         store: A path, a Postgres URL, or the ``module:name`` of a `Store`, a `Runs`, or a function that returns one of
             these.
         must_exist: Whether to refuse to create a missing store.
-        makes: The option with which the command would create a missing store.
-        read_only: Whether to open the store for reading only, unless code creates it.
+        makes: The option that lets the command create a missing store.  The error suggests it.
+        read_only: Whether to open the store for reading only.  This does not apply to a ``module:name``.
     """
     is_there = "://" in store or os.path.exists(os.path.expanduser(store))
     found: Any = store
@@ -125,7 +125,7 @@ def open_store(store: str, *, must_exist: bool = True, makes: str = "", read_onl
 
 
 def open_if_named(store: str | None) -> AbstractContextManager[Runs | None]:
-    """Return a context manager for the runs in a store, created if missing, or for None if no store is named."""
+    """Return a context manager that yields a store's runs, or None without a store.  A missing store is created."""
     return nullcontext() if store is None else open_store(store, must_exist=False)
 
 
@@ -135,7 +135,7 @@ def without_store(option: str) -> typer.BadParameter:
 
 
 def store_option(store: str) -> str:
-    """Return the option that names a store, to show in a command, without a password."""
+    """Return the option that names a store, for a command that is shown.  The password is left out."""
     return f"--store {shlex.quote(shown_store(store))}"
 
 
@@ -180,7 +180,7 @@ def load_deps(named: str | None, drives: Iterable[Runnable] = ()) -> Any:
 
 
 def deps_option(named: str | None) -> str:
-    """Return the option that names the deps, to show in a command, with a leading space, or "" if there are no deps."""
+    """Return the option that names the deps, after a space, for a command that is shown; "" if there are no deps."""
     return "" if named is None else f" --deps {shlex.quote(named)}"
 
 

@@ -81,7 +81,7 @@ def _reporting(debug: bool) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """The advice to a person about a call or a flow that waits or was interrupted."""
+    """Advice for a person whose call or flow is waiting or was interrupted."""
 
     command: str = ""  # answers a question, if its key and the answer follow; "" without a store
     again: str = ""  # the command that continues the run; "" without a store

@@ -234,7 +234,7 @@ class Screen:
             self.write(f"{text}\n", style)
 
     def prose(self, text: str, style: str = "", *, indent: int = 0) -> None:
-        """Write lines to stdout, wrapping them on a terminal, except lines with a command."""
+        """Write lines to stdout.  On a terminal, lines that contain no command are wrapped."""
         with self._paused():
             self.end_line()
             _print(self.out, Text(plain(text), style), indent)
@@ -269,7 +269,7 @@ class Screen:
             self.err.file.write("\n")
 
     def show(self, picture: RenderableType) -> None:
-        """Write a table or picture to stdout.  Its texts must be plain already, and are wrapped only on terminals."""
+        """Write a table or picture to stdout.  Its texts must already be plain.  They are wrapped only on terminals."""
         with self._paused():
             self.end_line()
             (self.out if self.out.is_terminal else _console(self.out.file, UNBROKEN)).print(picture, crop=False)

@@ -59,7 +59,7 @@ def worker(
     ] = None,
     health_host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address for these pages.")] = "127.0.0.1",
 ) -> None:
-    """Continue due runs in a store until stopped. Start one per processor."""
+    """Continue due runs in a store until stopped. Start one worker per processor."""
     if threads is not None and tasks is not None:
         raise typer.BadParameter("expected --threads or --tasks, got both; leave one out", param_hint="--tasks")
     kept = open_store(store, must_exist=not create, makes="--create")

@@ -133,7 +133,7 @@ _IDENTIFIERS: dict[type, tuple[str, ...]] = {  # texts of a reply that the serve
 
 
 class HttpExchange:
-    """An HTTP request to a model, which also makes the errors for its failures.
+    """An HTTP request to a model.  It also makes the errors for its failures.
 
     It uses the provider's first wire that can express the request.
 

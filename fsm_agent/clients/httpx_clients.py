@@ -60,7 +60,7 @@ class LoopClient:
 
     Raises:
         ConfigError: If the user's function did not return a client.
-        UsageError: If the user's client serves another event loop.
+        UsageError: If the user's client belongs to another event loop.
     """
 
     def __init__(self, network: Network, url: httpx.URL) -> None:

@@ -1,4 +1,4 @@
-"""Passes, budgets and summaries: they choose the parts of a long dialog that a request shows.
+"""Passes, budgets and summaries: they choose the parts of a long dialog that a request includes.
 
 Each request has its own view, and the dialog itself stays whole.  Nothing here sends a request to a model; the call
 makes the extra request for a summary.

@@ -1,4 +1,4 @@
-"""Budgets, and the views of an agent call, which choose the messages that each request shows.
+"""Budgets, and the views of an agent call, which choose the messages that each request includes.
 
 A budget says how many tokens a request may have, and which passes shorten it if it has more.  A view is made for one
 request and then discarded, while the dialog itself stays whole.  Views depend only on the record, so a restored call
@@ -253,7 +253,7 @@ class View:
         self._frame: tuple[Any, int] | None = None
 
     def is_idle(self, record: CallRecord) -> bool:
-        """Return whether the next request shows the whole dialog, so that its tokens need not be counted.
+        """Return whether the next request includes the whole dialog, so that its tokens need not be counted.
 
         With the default budget, this is the case while the dialog has fewer characters than a quarter of the number of
         tokens in the window.
@@ -280,7 +280,7 @@ class View:
         return room >= len(record.branch) * _BRANCH_CHARACTERS
 
     def show(self, record: CallRecord, request: Request, tail: Sequence[Message] = ()) -> Shown:
-        """Return what a request shows."""
+        """Return what a request includes."""
         last = self._last
         if last is None or last[0] is not record.trace:
             last = self._last = record.trace, self._show(record, request, tail)
@@ -493,7 +493,7 @@ class View:
     # For the call and its driver
 
     def use(self, record: CallRecord) -> ContextUse | None:
-        """Return what the latest request in a record showed, or None if its tokens were not counted."""
+        """Return what the latest request in a record included, or None if its tokens were not counted."""
         return self._last[1].use if self._last is not None and self._last[0] is record.trace else None
 
     def tightened(self, record: CallRecord, request: Request) -> int | None:

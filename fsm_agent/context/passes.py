@@ -1,4 +1,4 @@
-"""Passes: plain functions that choose and shorten the messages that a request shows.
+"""Passes: plain functions that choose and shorten the messages that a request includes.
 
 A pass takes messages, or messages and the call's record, and returns the messages to show.  It must be pure and must
 not split a round.  The dialog itself stays whole.  `fsm_agent.context.fitting` applies a call's passes in order.

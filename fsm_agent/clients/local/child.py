@@ -49,7 +49,7 @@ def _wait_for_end() -> None:
 def parameters(engine: Any, config: dict[str, Any]) -> Any:
     """Return the engine's parameters: one thread, one slot, loopback, a key, no output.
 
-    A second thread would spin at barriers, which costs nine tenths of the speed while another process is busy.  With
+    A second thread would spin at barriers.  While another process is busy, that costs nine tenths of the speed.  With
     several slots, the unified KV cache changes answers.  Both were measured with xllamacpp 2026.10.11549.
     """
     params = engine.CommonParams()

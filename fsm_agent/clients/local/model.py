@@ -53,7 +53,7 @@ class ModelPackage:
             return False
 
     def is_intact_at(self, path: Path) -> bool:
-        """Return True if the file at `path` has this model's checksum; 100 MB take 0.1 to 0.3 s."""
+        """Return True if the file at `path` has this model's checksum; 100 MB takes 0.1 to 0.3 s."""
         return self.is_at(path) and sha256(path) == self.file_sha256
 
 

@@ -60,7 +60,7 @@ def _is_simple(field: Mapping[str, Any]) -> bool:
 def extracted(request: Request) -> Generator[Step, Reply, Reply]:
     """Return the object as a reply.  A value that the text does not contain is null.
 
-    The exception branch is not read, because its messages are about the answer.
+    The exception branch is ignored, because its messages are about refused answers and not about the task.
     """
     messages = request.messages[: len(request.messages) - request.branch_length]
     task = next((message.text for message in reversed(messages) if message.role == "user"), "")

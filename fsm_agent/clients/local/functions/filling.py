@@ -1,4 +1,4 @@
-"""Fill in a chosen function's arguments, which code reads from the question or the model copies from it."""
+"""Fill in a chosen function's arguments: code reads them from the question, or the model copies them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Builds one reply from several requests, for a model that cannot call functions or copy from a text by itself.
 
-`_made` decides on each next request and takes the reply to it, without I/O; `guided` is the loop that performs the
-requests.
+`_made` chooses each request and receives its reply, without I/O; `guided` is the loop that performs the requests.
 """
 
 from __future__ import annotations
