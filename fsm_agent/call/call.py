@@ -28,8 +28,9 @@ from fsm_agent.call.machine import Explanation
 from fsm_agent.call.outcomes import FinalReply, ModelFailed, Outcome, Replied, Stopped, TooLong
 from fsm_agent.call.process import NARROWED, SEPARATOR, ChildHandle, Deadline, Process, refusal_of
 from fsm_agent.call.record import TAKES_OVER, CallRecord, Reason, State, successor_name
-from fsm_agent.call.requests import ApprovalGate, closed_again, effects_left, effects_of
+from fsm_agent.call.requests import effects_left, effects_of
 from fsm_agent.call.result import CallResult, result_of
+from fsm_agent.call.rounds import ApprovalGate, closed_again
 from fsm_agent.call.stop_conditions import StopWhen
 from fsm_agent.call.table import OF_ANSWERS, OF_FUNCTIONS, ROWS, UNASKED, take_step
 from fsm_agent.errors import ContextTooLong, OutcomeError, SnapshotError, UsageError

@@ -112,6 +112,11 @@ def is_within(used: int, limit: int | None) -> bool:
     return limit is None or used < limit
 
 
+def has_budget(limits: Limits) -> bool:
+    """Return whether tokens or their cost are limited."""
+    return limits.tokens is not None or limits.cost_usd is not None
+
+
 # Guards of rows; see `fsm_agent.call.table`
 
 

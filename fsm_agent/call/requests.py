@@ -1,17 +1,15 @@
 """The effects that an agent call has in each state, and the request to its model.
 
-This includes which functions are offered, and which function calls of a round may run now.
+`fsm_agent.call.rounds` decides which functions are offered, and which function calls of a round may run now.
 
 Everything here follows from a record and the call's constants, so the record need not be the call's current one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from fsm_agent._internal.structs import Value
 from fsm_agent.call.effects import (
     TEXT,
     AskApproval,
@@ -25,95 +23,20 @@ from fsm_agent.call.effects import (
     Sleep,
     StartFunction,
 )
-from fsm_agent.call.limits import Limits, is_within
-from fsm_agent.call.record import ASKING, CallRecord, OnceRun, State, Tally
-from fsm_agent.call.spending import OVER_BUDGET, exceeded, has_budget
-from fsm_agent.errors import ErrorReport, Retry
-from fsm_agent.functions.context import Context
+from fsm_agent.call.limits import Limits, has_budget
+from fsm_agent.call.record import ASKING, CallRecord, OnceRun, State
+from fsm_agent.call.rounds import offered, ready, removed_function
+from fsm_agent.call.spending import OVER_BUDGET, exceeded
+from fsm_agent.errors import ErrorReport
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted_calls import declared
 from fsm_agent.messages.hosted_tools import merged
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.prompt import MissingPrompt, Prompt
-from fsm_agent.validation import require
 
 if TYPE_CHECKING:
     from fsm_agent.call.call import AgentCall
-
-
-class ApprovalGate(Value, frozen=True):
-    """Decides which calls need approval, by the function's policy or else by whether there is an approver."""
-
-    has_approver: bool = False
-    deps: Any = None
-
-    def is_closed(self, function: Function, call: FunctionCall, record: CallRecord) -> bool:
-        policy = function.needs_approval
-        if policy is None:
-            return self.has_approver
-        if policy is True or policy is False:
-            return policy
-        needs: Any = policy(call, context_of(call, record, self.deps)) if function.asks_with_context else policy(call)
-        what = f"the return value of needs_approval of function {function.name!r}"
-        require(what, needs, isinstance(needs, bool), "True or False")
-        return bool(needs)
-
-
-UNATTENDED = ApprovalGate()  # without an approver
-
-
-def context_of(call: FunctionCall, record: CallRecord, deps: Any) -> Context[Any]:
-    """Return the `Context` in which an approver or a predicate judges a call."""
-    return Context(deps=deps, function_call=call, agent_call_id=record.id, depth=record.depth)
-
-
-def approved_keys(record: CallRecord) -> set[str]:
-    """Return the keys under which function calls have been approved."""
-    return {step.key for step in record.trace if step.trigger == "approved"}
-
-
-def closed_again(record: CallRecord, prompt: Prompt, gate: ApprovalGate) -> CallRecord:
-    """Apply the functions' policies again to pending calls that were not approved, and return the new record.
-
-    Calls whose arguments are no longer valid wait for approval too.
-    """
-    approved = approved_keys(record) if record.round else set()
-
-    def waits(f: FunctionCall) -> bool:
-        function = prompt.by_name.get(f.name)
-        if function is None:  # it was removed from the prompt, and its run returns an error to the model
-            return False
-        return function.refusal(f.arguments_json) is not None or gate.is_closed(function, f, record)
-
-    calls = list(record.round)
-    for i, f in enumerate(calls):
-        if not (f.is_settled or f.needs_approval or f"ask:{f.id}" in approved) and waits(f):
-            calls[i] = f.changed(needs_approval=True)
-    return record.changed(round=tuple(calls)) if record.round else record
-
-
-USED_UP = "{name} may be called {limit} time(s), and that is used up."
-
-_NEVER = Tally()
-
-
-def offered(record: CallRecord, prompt: Prompt) -> tuple[Function, ...]:
-    """Return the functions that the model may call: the prompt's functions that are not used up."""
-    if not record.tallies:
-        return prompt.offers
-    return tuple([f for f in prompt.offers if used_up(record, f) is None])
-
-
-def used_up(record: CallRecord, function: Function) -> str | None:
-    """Return why a function is no longer offered, as text for the model, or None if it is offered."""
-    tally = record.tallies.get(function.name, _NEVER)
-    if not is_within(tally.runs, function.max_calls):
-        return USED_UP.format(name=function.name, limit=function.max_calls)
-    failures = record.limits.failures_per_function if function.max_failures is None else function.max_failures
-    if not is_within(tally.failures, failures):
-        return f"{function.name} has failed {tally.failures} time(s) and is no longer available. Go on without it."
-    return None
 
 
 def is_final(record: CallRecord, prompt: Prompt) -> bool:
@@ -152,73 +75,6 @@ def active_prompt(record: CallRecord, prompt: Prompt, *, in_branch: bool) -> Pro
     if not record.is_drafted:
         return prompt.final_handler if is_final(record, prompt) else prompt
     return prompt.finalizing.prompt_for_request(is_final=False, in_branch=in_branch)
-
-
-def tallied(record: CallRecord, calls: Iterable[FunctionCall], prompt: Prompt) -> Mapping[str, Tally]:
-    """Return the tallies after counting these settled calls."""
-    if not prompt.tallied and record.limits.failures_per_function is None:
-        return record.tallies
-    tallies = dict(record.tallies)
-    for f in calls:
-        if f.was_run and (record.limits.failures_per_function is not None or f.name in prompt.tallied):
-            was = tallies.get(f.name, _NEVER)
-            tallies[f.name] = Tally(was.successes + (f.error is None), was.failures + (f.error is not None))
-    return tallies
-
-
-def unblocked(record: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt) -> tuple[FunctionCall, ...]:
-    """Return a round's calls, with an error for each call that depends on a function that can no longer succeed."""
-    if not prompt.depended_on:
-        return calls if isinstance(calls, tuple) else tuple(calls)
-    done, waits = list(calls), True
-    while waits:  # each pass except the last settles a call, which may block other calls
-        hopeful = {f.name for f in done if f.succeeded or not f.is_settled}
-        hopeful |= {name for name, tally in record.tallies.items() if tally.successes}
-        waits = False
-        for i, f in enumerate(done):
-            if not f.is_settled and (missing := [name for name in _needs(f, prompt) if name not in hopeful]):
-                error = f"{f.name} requires {' and '.join(missing)} to have succeeded first."
-                done[i], waits = f.changed(error=error), True
-    return tuple(done)
-
-
-@lru_cache(maxsize=64)
-def removed_function(name: str) -> Function:
-    """Return a stand-in for a removed function, which returns an error to the model."""
-
-    def call(**arguments: Any) -> str:
-        raise Retry(f"The function {name!r} is no longer available. Go on without it.")
-
-    return Function(name=name, parameters={}, call=call)
-
-
-def ready(record: CallRecord, pending: tuple[FunctionCall, ...], prompt: Prompt) -> tuple[FunctionCall, ...]:
-    """Return the round's pending calls that may run now, in the order requested."""
-    if prompt.handoffs:  # a handoff comes after all other calls
-        pending = tuple([f for f in pending if f.name not in prompt.handoffs]) or pending
-    if prompt.depended_on:
-        unsettled = {f.name for f in pending}
-        pending = tuple([f for f in pending if unsettled.isdisjoint(_needs(f, prompt))])
-    if prompt.in_order:
-        first = {f.name: f for f in reversed(pending)}
-        pending = tuple([f for f in pending if f.name not in prompt.in_order or first[f.name] is f])
-    return pending if record.limits.parallel is None else pending[: record.limits.parallel]
-
-
-def startable(record: CallRecord, prompt: Prompt) -> tuple[FunctionCall, ...]:
-    """Return the round's calls that a driver may start without a record of it, and may therefore have started."""
-    pending = record.pending
-    if any(f.needs_approval for f in pending):
-        return ()
-    if isinstance(prompt, MissingPrompt):
-        return tuple([f for f in pending if f.id not in record.once])
-    once = {name for name, function in prompt.by_name.items() if function.once}
-    return tuple([f for f in ready(record, pending, prompt) if f.id not in record.once and f.name not in once])
-
-
-def _needs(f: FunctionCall, prompt: Prompt) -> Sequence[str]:
-    function = prompt.by_name.get(f.name)
-    return function.depends_on if function else ()
 
 
 _BEGINNING = (Begin("begin"),)

@@ -13,12 +13,11 @@ from typing import Any, Literal, TypeAlias, Unpack
 from fsm_agent._internal.structs import New, Value, Vector, from_json, quick_json, to_json
 from fsm_agent.call.call import AgentCall, CallParts
 from fsm_agent.call.effects import AskApproval, Reconcile, RunFunction
-from fsm_agent.call.interpret import unrunnable
 from fsm_agent.call.journal import header_of, signed, verified
 from fsm_agent.call.outcomes import Approved, Modified
 from fsm_agent.call.process import SEPARATOR, Process
 from fsm_agent.call.record import FAILURES, FINAL, CallRecord, Reason, State, successor_name
-from fsm_agent.call.requests import approved_keys
+from fsm_agent.call.rounds import approved_keys, unrunnable
 from fsm_agent.call.table import ROWS
 from fsm_agent.errors import OutcomeError, PromptChanged, SnapshotError, UsageError
 from fsm_agent.messages.message import FunctionCall, Message, renumbered

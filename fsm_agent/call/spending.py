@@ -9,7 +9,7 @@ from typing import Any
 
 from fsm_agent._internal.structs import Value
 from fsm_agent.call.effects import RunFunction
-from fsm_agent.call.limits import Limits
+from fsm_agent.call.limits import Limits, has_budget
 from fsm_agent.call.record import CallRecord, State
 from fsm_agent.errors import OutcomeError
 from fsm_agent.messages.message import FunctionCall
@@ -29,11 +29,6 @@ class Overrun(Value, frozen=True, kw_only=True):
     usage: Usage = UNUSED  # of this outcome
     call: FunctionCall | None = None  # the function call whose outcome it is
     at_s: float = 0.0
-
-
-def has_budget(limits: Limits) -> bool:
-    """Return whether tokens or their cost are limited."""
-    return limits.tokens is not None or limits.cost_usd is not None
 
 
 def exceeded(record: CallRecord, more: Usage = UNUSED) -> str | None:

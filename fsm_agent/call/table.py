@@ -63,7 +63,7 @@ from typing import Any
 from fsm_agent._internal.structs import Vector
 from fsm_agent._internal.system import with_place
 from fsm_agent.call.effects import AskSummary, CallModel
-from fsm_agent.call.interpret import CHANGED, NOT_TAKEN, TableEvent, are_equal, error_text
+from fsm_agent.call.interpret import CHANGED, TableEvent, error_text
 from fsm_agent.call.limits import (
     at_round_limit,
     fails_at_limit,
@@ -112,7 +112,8 @@ from fsm_agent.call.record import (
     RequestFailure,
     State,
 )
-from fsm_agent.call.requests import is_final, rounds_used_up, startable, tallied, unblocked
+from fsm_agent.call.requests import is_final, rounds_used_up
+from fsm_agent.call.rounds import NOT_TAKEN, are_equal, startable, tallied, unblocked
 from fsm_agent.call.spending import Overrun, describe_overrun, reached
 from fsm_agent.errors import ErrorReport, Retry
 from fsm_agent.messages.events import Stepped

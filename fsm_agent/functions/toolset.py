@@ -1,6 +1,6 @@
 """Toolsets: functions selected by name, by version, and by the caller's ``deps``.
 
-Cycles in ``depends_on`` are refused here; `fsm_agent.call.requests` orders the calls of a round.
+Cycles in ``depends_on`` are refused here; `fsm_agent.call.rounds` orders the calls of a round.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 from fsm_agent._internal.system import with_place
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import AskApproval, CheckOutput
-from fsm_agent.call.interpret import Proposal, error_text, typed_error_text, unrunnable
+from fsm_agent.call.interpret import Proposal, error_text, typed_error_text
 from fsm_agent.call.outcomes import Approved, Checked, CheckFailed, CheckRefused, Denied, Modified, Outcome
-from fsm_agent.call.requests import context_of
+from fsm_agent.call.rounds import context_of, unrunnable
 from fsm_agent.errors import Retry, UsageError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.messages.events import Event, FunctionProgress

@@ -28,7 +28,7 @@ from fsm_agent.call.outcomes import (
     Started,
 )
 from fsm_agent.call.process import SEPARATOR, with_prefix
-from fsm_agent.call.requests import context_of
+from fsm_agent.call.rounds import context_of
 from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.errors import ProviderError, TimedOut, UsageError
 from fsm_agent.functions.context import Context

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any
 
 from fsm_agent._internal.structs import is_amount, is_whole
-from fsm_agent.call.interpret import fingerprint
+from fsm_agent.call.rounds import fingerprint
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.environment import Clock, SystemClock
