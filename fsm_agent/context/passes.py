@@ -234,7 +234,7 @@ def _newest_rounds(messages: Sequence[Message], most: int) -> int:
 
 
 def dropped(count: int, most: int) -> int:
-    """Return how many of ``count`` rounds a window of ``most`` leaves out, which is a multiple of half the window."""
+    """Return how many of ``count`` rounds a window of ``most`` leaves out: a multiple of half the window."""
     step = max(1, most // 2)
     return 0 if count <= most else -(-(count - most) // step) * step
 
@@ -386,7 +386,7 @@ def _longest_json(shown: Callable[[int], Any], characters: int) -> str:
 
 
 def largest(least: int, most: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number from ``least`` to ``most`` that fits, or 0 if none.  ``fits`` must be monotonic."""
+    """Return the largest number from ``least`` to ``most`` that fits, or 0 if none fits.  ``fits`` is monotonic."""
     count = bisect_left(range(least, most + 1), True, key=lambda number: not fits(number))
     return least + count - 1 if count else 0
 
@@ -462,7 +462,7 @@ def mask(keep_rounds: int = 2, min_tokens: int = 500) -> Pass:
 
     Args:
         keep_rounds: How many of the newest rounds of function calls are shown unchanged; 1 or more.
-        min_tokens: Results of up to this many tokens are always shown, not counting attachments.
+        min_tokens: Results of up to this many tokens, not counting attachments, are always shown.
 
     Raises:
         UsageError: If an argument is wrong.

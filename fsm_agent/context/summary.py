@@ -80,8 +80,8 @@ class Summarize(Value, frozen=True, kw_only=True):
         """Return how many messages of the dialog the next summary should cover, or None if no summary is due.
 
         ``keep`` is given if the next request is too long.  It is the number of newest rounds to leave out of the
-        summary, which is due as soon as there are more rounds.  Otherwise, the pass's own ``keep`` applies, and a
-        summary is due after ``step`` more rounds.
+        summary.  In this case, a summary is due as soon as there are more rounds than that.  Otherwise, the pass's own
+        ``keep`` applies, and a summary is due after ``step`` more rounds.
         """
         # The messages before the call were considered before its first request.
         if self.is_of_earlier and record.replies:
@@ -196,7 +196,7 @@ def summarized(messages: Sequence[Message], summary: HistorySummary, role: str) 
 
 
 def quoted(record: CallRecord, covers: int, most: int) -> str:
-    """Return the messages to summarize as lines of JSON, so that the summarizer takes them for data."""
+    """Return the messages to summarize as lines of JSON, so that the summarizer treats them as data."""
     known, task = record.summary, task_of(record)
     head = [_line({"task": truncated(task.text, _QUOTED)})] if task is not None else []
     if known is not None and known.text:

@@ -97,7 +97,7 @@ class TextTokenizer(Value, frozen=True):
 
 
 def file_tokens(file: Attachment) -> int:
-    """Estimate the number of tokens in a file, judging by the characters of a text and the pages of a PDF."""
+    """Estimate the number of tokens in a file from the characters of a text or the pages of a PDF."""
     return ESTIMATE._of_part(file)
 
 

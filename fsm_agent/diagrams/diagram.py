@@ -134,7 +134,7 @@ def without_done(ways: Sequence[Way]) -> list[Way]:
 
 
 def steps_on(trace: Sequence[Stepped], label: Callable[[Stepped], str]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Return the arrows that a run took, with lines of text that give the steps' numbers, from 1, and their labels."""
+    """Return the arrows that a run took, with lines of text.  Each line has a label and its steps' numbers, from 1."""
     numbers: dict[tuple[str, str], dict[str, list[int]]] = {}
     for number, step in enumerate(trace, 1):
         words = numbers.setdefault((str(step.source), str(step.to)), {})
@@ -287,7 +287,7 @@ def trace_diagram(trace: Sequence[Stepped], *, title: str = "A run of an agent c
 
 
 def table_diagram(table: FlowTable | None, trace: Sequence[Stepped], *, title: str = "A run of a flow") -> Diagram:
-    """Return a diagram of one run of a flow, which is drawn from the journal and does not need the flow's code.
+    """Return a diagram of one run of a flow.  It is drawn from the journal, without the flow's code.
 
     Args:
         table: The flow's table from the journal.  If it is None, only the path of the run is drawn.
@@ -341,7 +341,7 @@ def with_run(
             unknown.
         trace: The steps in order.
         stays: The run's visits, time and tokens in each state.
-        current: The ids of the states that the run waits in.
+        current: The ids of the states in which the run is waiting.
         label: A function that returns the words on a step's arrow.
         edge: A function that makes the edge for an arrow that the run took but the machine's diagram does not show.
     """

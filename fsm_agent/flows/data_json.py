@@ -206,7 +206,7 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
 
 
 def lost_in_json(value: Any, again: Any) -> str:
-    """Describe what JSON loses of a value even if the value read back is equal.  Return "" if nothing is lost.
+    """Describe what a value loses in JSON, even if the value that is read back is equal.  Return "" if nothing is lost.
 
     Equality ignores the bound of a deque, the default factory of a defaultdict, the fold and the zone of a time, and
     all fields that a user's own class leaves out.

@@ -173,7 +173,7 @@ def ask(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any:
             return d.text
 
     Args:
-        asked: An agent, a role that `Flow.bound` binds to an agent, or a pure function that takes the data and chooses
+        asked: An agent, a role that `Flow.bound` binds to an agent, or a pure function that takes the data and returns
             either.
         types: The types of the answer.  By default, the output type of ``asked``, if it is an agent.
         whole: Whether the state returns the whole `CallResult`, so that the next state can continue the dialog.  In the

@@ -409,10 +409,10 @@ def _check_known(options: Mapping[str, Any], known: Sequence[str]) -> None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D]):
-    """A state machine that you define by a start and a table of rows.  The table is checked when the flow is made.
+    """A state machine that you define with a start state and a table of rows.
 
-    The states read immutable data of one type, and the rows' actions return new data.  Flows are immutable:
-    ``flow.changed(store="runs.db")`` returns a variant.
+    The table is checked when the flow is made.  The states read immutable data of one type, and the rows' actions
+    return new data.  Flows are immutable: ``flow.changed(store="runs.db")`` returns a variant.
 
     Args:
         name: The name of the flow in runs, snapshots and diagrams.

@@ -367,7 +367,7 @@ class FlowProcess(Process):
         return [f"{name}{SEPARATOR}{key}" for name, inner in self._inner_flows() for key in inner.inboxes_of(state)]
 
     def give(self, state: LiveState[Any, A], value: A | Failure, *, at_s: float | None = None) -> None:
-        """Give the result of a state: a person's answer, or an operator's decision in place of another result.
+        """Supply the result of a state: a person's answer, or an operator's decision in place of another result.
 
         Args:
             state: The state, here or in an inner flow.  A state with ``early=True`` takes an answer before it is

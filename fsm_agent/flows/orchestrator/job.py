@@ -217,7 +217,7 @@ class Job:
         return self._note(works, -1)
 
     def supplied(self, answer: Supply) -> Job:
-        """Record a person's output for the failed step, which also ends a failed loop."""
+        """Record a person's output for the failed step.  This also ends a failed loop."""
         step = self.plan.step(self.failed)
         work = StepWork(step, "a person", self.task, (), {}, "", output=written(answer.output))
         return self._note([work], -1 if self.loop is None else self.loop)
@@ -312,7 +312,7 @@ def _attempt(w: StepWork, wave: int) -> Attempt:
 
 
 def agent_and_skill(member: Any) -> tuple[Agent[Any, Any], str]:
-    """Return the agent that does a team member's steps, and a description of what the member can do."""
+    """Return the agent that carries out a team member's steps, and a description of what the member can do."""
     try:
         if isinstance(member, AgentBase):
             return member, type(member).description or type(member).expertise

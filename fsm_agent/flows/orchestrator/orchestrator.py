@@ -167,8 +167,8 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
     add rows to them with `extended`.
 
     Args:
-        agents: The agents that do the steps, with different names.  An agent may be an `Agent`, an `AgentBase`, a plain
-            or coroutine function that takes the task, a `Function` that takes one string, such as
+        agents: The agents that carry out the steps, with different names.  An agent may be an `Agent`, an `AgentBase`,
+            a plain or coroutine function that takes the task, a `Function` that takes one string, such as
             ``flow.as_function(…)``, or an object with an ``expertise`` and ``execute(task)``.  Agents, flows and a
             `Function` are part of the run.  Other code is called again when the run is resumed, unless it had already
             returned.

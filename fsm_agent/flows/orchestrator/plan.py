@@ -65,7 +65,7 @@ class Step:
         requires_approval: Whether a person reviews the output.
         output_key: Another name for the output.
         depends_on: The steps that must be done first, or None for all steps that are listed before this one.
-        ends_if: A word that ends the whole task if the output has it alone on the last line or as a field.
+        ends_if: A word that ends the whole task if the output contains it alone on the last line or as a field.
 
     Examples:
         >>> Step("facts", "find facts", "Find facts about {{ task }}", "research").step_id
@@ -104,9 +104,9 @@ class Loop:
     Attributes:
         step_ids: The names of the steps.
         max_iterations: The maximum number of times that the loop runs.
-        until: The word, which the output must have alone on its last line or as a field.  If the word is still missing
-            after the last run of the loop, the last step fails; `Remedy.RETRY` then repeats the loop, and a person's
-            `Supply` ends it.  If ``until`` is empty, the loop runs exactly ``max_iterations`` times.
+        until: The word, which the output must contain alone on its last line or as a field.  If the word is still
+            missing after the last run of the loop, the last step fails; `Remedy.RETRY` then repeats the loop, and a
+            person's `Supply` ends it.  If ``until`` is empty, the loop runs exactly ``max_iterations`` times.
 
     Examples:
         >>> Loop(("write", "edit"), max_iterations=3, until="good").max_iterations
@@ -382,10 +382,10 @@ class Output:
     agent: str = ""  # the agent that gave it; empty: a person wrote it
 
     def says(self, word: str) -> bool:
-        """Return whether the output contains a word, either as its last line, as its value, or as a field.
+        """Return whether the output contains a word as its last line, as its value, or as a field.
 
-        The word must stand alone, but case and surrounding marks do not matter.  A true field with the word as its name
-        also counts.  An empty word never does.
+        The word must stand alone, but case and surrounding punctuation do not matter.  A field whose name is the word
+        also counts if its value is true.  An empty word never counts.
         """
         wanted, value = _bare(word), json.loads(self.value)
         if isinstance(value, dict):
@@ -415,7 +415,7 @@ class Intent:
 
 @dataclass(frozen=True)
 class StepWork:
-    """One step, with everything that is needed to do it."""
+    """One step, with everything that is needed to carry it out."""
 
     step: Step
     agent: str
