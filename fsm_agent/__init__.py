@@ -1,7 +1,7 @@
 """One agent call is one explicit finite-state machine.
 
 Importing this package loads none of its subpackages, reads no environment variables and touches no files.  Each name is
-loaded from its subpackage when it is first used, which keeps imports such as `import fsm_agent.messages` cheap and the
+loaded from its subpackage when it is first used.  This keeps imports such as `import fsm_agent.messages` cheap and the
 command line fast.
 """
 

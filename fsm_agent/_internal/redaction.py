@@ -1,8 +1,8 @@
 """Find and mask the secret parts of requests, URLs and texts.
 
 A secret is recognized by its name (`is_secret_name`), by its position in a URL (`secrets_in_url`, `path_tokens`), by
-its format (API keys, tokens and account numbers from known services), or because it was declared to be one, as
-``api_key`` is.
+its format (API keys, tokens and account numbers from known services), or because a caller declared it secret, as with
+``api_key``.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def masked_arguments(text: str) -> str:
 
 
 def unmasked(given: Any, shown: Any, original: Any) -> Any:
-    """Return edited JSON data in which masks that were not edited are replaced by the original values."""
+    """Return edited JSON data, with the original values in place of masks that were left unchanged."""
     if isinstance(given, dict) and isinstance(shown, dict):
         return {k: unmasked(v, shown.get(k), original.get(k)) if k in shown else v for k, v in given.items()}
     if isinstance(given, list) and isinstance(shown, list) and len(given) == len(shown):

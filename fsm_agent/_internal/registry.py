@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Entries by name, for this OS process: a read-only mapping with `register`.
+    """A read-only mapping from names to the entries of this OS process.  `register` adds an entry.
 
     Args:
         kind: The word that messages use for an entry.
@@ -41,7 +41,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self._entries = dict(entries or {})
 
     def register(self, name: str, entry: T, *, overwrite: bool = False) -> T:
-        """Add an entry, and return it, so that it can be registered where it is made.
+        """Add an entry, and return it, so that one expression can make and register it.
 
         Raises:
             Exception: If another entry has the name, and ``overwrite`` is False.

@@ -25,7 +25,7 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     """Lock an open file until it is closed.  Return False if another holder has locked it.
 
     Raises:
-        OSError: If the file system has no locks, as is the case for some network file systems.
+        OSError: If the file system does not support locks, as with some network file systems.
     """
     if not HAVE_FLOCK:
         return True
@@ -87,7 +87,7 @@ def place_of(error: BaseException) -> str:
 
 
 def with_place(text: str, error: BaseException) -> str:
-    """Return the text about an exception, with the place in the user's code where it was raised."""
+    """Return an exception's text, with the place in the user's code where it was raised."""
     place = place_of(error)
     return f"{text} ({place})" if place else text
 

@@ -71,7 +71,7 @@ _HIDDEN = re.compile(f"[{_CONTROLS}{_SURROGATES}{_REORDERING}{_TAGS}]+")
 
 
 def plain(text: str) -> str:
-    """Return the text without invisible tags, reordering marks, and controls (except line endings and tabs)."""
+    """Return the text without invisible tags, reordering marks and control characters, except line ends and tabs."""
     return text if text.isascii() and text.isprintable() else _HIDDEN.sub("", text)
 
 
@@ -81,7 +81,7 @@ _LINE = 76  # characters of JSON that stay in one line
 
 
 def shown(text: Any) -> str:
-    """Return text for people: plain, and cut if it is very long."""
+    """Return text for people: without invisible characters (see `plain`), and cut if it is very long."""
     found = plain(str(text))
     if len(found) <= MAX_SHOWN:
         return found
@@ -89,7 +89,7 @@ def shown(text: Any) -> str:
 
 
 def pretty(text: Any, *, is_spread: bool = False) -> str:
-    """Return JSON on one line if it is short, otherwise with line breaks.  Text that is not JSON is only made plain."""
+    """Return JSON on one line if it is short, otherwise with line breaks.  Other text is returned as by `shown`."""
     try:
         value = json.loads(text) if isinstance(text, str | bytes) else text
         line = json.dumps(value, ensure_ascii=False)

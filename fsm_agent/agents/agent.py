@@ -451,7 +451,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         Pass the original prompt, ``args`` and key.  The snapshot contains ``parser_args`` and the model name; values
         that you pass replace them.
 
-        If the prompt has changed, the call's ``prompt_change`` says so and a warning is logged, or, with
+        If the prompt has changed, the call's ``prompt_change`` says so, and a warning is logged.  With
         ``on_change="error"``, an error is raised instead.  Treat an unsigned document as code, and restore it only if
         you trust its source; see `fsm_agent.call.restore`.
 

@@ -54,7 +54,7 @@ class PromptResolver:
         return prompt if self.is_fixed and prompt is self._prompt else self.resolve(prompt, self.offered(deps))
 
     def resolve(self, prompt: Prompt, offered: tuple[Function, ...]) -> Prompt:
-        """Return ``prompt``, with the agent's functions, output type and finalizer for those that it does not set.
+        """Return ``prompt``, with the agent's functions, output type and finalizer where the prompt sets none.
 
         This also asks the MCP servers in the prompt for their tools.
         """

@@ -117,8 +117,8 @@ class Calibration(Value, frozen=True, kw_only=True):
         """Return the correction that divides each class's probability by its mean over the examples.
 
         Args:
-            found: The classifications of many examples.  Either all classes are about equally frequent among the
-                examples, or the examples are empty.  The correct classes are not needed.
+            found: The classifications of many examples.  All classes must be about equally frequent among the examples,
+                unless the examples have no content.  The correct classes are not needed.
         """
         rows, names = _rows(found)
         bias = [math.log(fmean([math.exp(row[i]) for row in rows])) for i in range(len(names))]

@@ -39,7 +39,7 @@ class Conversation(CallVerbs[Deps, Out]):
     ``call``, ``acall``, ``stream`` and ``astream`` work as they do on the agent, but each of them adds a turn to the
     dialog so far and saves it.  A turn is one of the agent's runs, so ``runs.resume`` continues it after an
     interruption.  A turn can begin only when the newest turn has ended and no other turn has been added since the
-    dialog was read.  If two processes answer at once, the second gets a `Conflict` before its model is called.
+    dialog was read.  If two processes start a turn at once, the second gets a `Conflict` before its model is called.
 
     A turn that ends without an answer is left out of the dialog, unless functions were called in it.  Its run is kept
     in either case.  See `fsm_agent.store.turns`.

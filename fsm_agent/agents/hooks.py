@@ -4,8 +4,8 @@ Ready-made hooks are `Metrics` in this module, `LoggingHook` in `fsm_agent.runti
 `fsm_agent.cli.output`.
 
 A hook is any object with methods named after events, such as ``on_text_delta``, ``on_stepped`` or
-``on_function_ended``.  ``on_event`` receives all events.  For each event, the hooks are called in their order, in the
-driver's thread or task.  A slow method therefore delays the call, and an exception stops the driver.
+``on_function_ended``.  ``on_event`` receives all events.  For each event, the hooks are called one after another, in
+the driver's thread or task.  A slow method therefore delays the call, and an exception stops the driver.
 
 A method with a second parameter also receives the current record of the event's call.  This parameter must have no
 default, or be named ``record``, or be annotated with a record type.

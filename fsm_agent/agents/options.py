@@ -108,7 +108,7 @@ def context_window(model: Any) -> int | None:
 
 
 def plan_of_model(plan: ContextPlan, model: Any, agent: str) -> ContextPlan:
-    """Return a context plan for a model, which takes account of the model's context window.
+    """Return a context plan that allows for the context window of a model.
 
     Refuse a `Budget` without its own limit if the context window is unknown.
     """

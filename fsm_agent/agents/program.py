@@ -187,7 +187,7 @@ def returned_type(function: Any, output: Any) -> Any:
 
 
 def evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
-    """Return a return annotation as a type.  Parameter annotations are ignored, because their names may be unknown."""
+    """Return a return annotation as a type.  Parameter annotations may refer to unknown names, so they are ignored."""
     written = inspect.unwrap(getattr(function, "func", function))  # a partial function has func
     written = written if inspect.isroutine(written) else written.__call__
     try:

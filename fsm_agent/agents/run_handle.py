@@ -275,7 +275,7 @@ def runs_named(after: Any) -> tuple[str, ...] | None:
 
 
 def start_of(after: tuple[str, ...], delay_s: float, priority: int, service: str, now_s: float) -> Start:
-    """Return when and where a run starts.  ``now_s`` is the time from which the delay counts."""
+    """Return when and where a run starts.  ``now_s`` is the time from which the delay is counted."""
     if not is_amount(delay_s):
         raise invalid("delay_s", delay_s, "at least 0 seconds")
     if now_s + delay_s > MAX_TIME_S:

@@ -1,7 +1,7 @@
 """`Runnable`, the interface of agents, conversations, flows and orchestrators, and the functions that drive them.
 
-Their public verbs are thin wrappers around these functions.  `begin` makes a process and claims its run; `run` and
-`stream` drive the process in this thread, and `arun` and `astream` drive it with asyncio.
+Their public methods, such as `call`, are thin wrappers around these functions.  `begin` makes a process and claims its
+run; `run` and `stream` drive the process in this thread, and `arun` and `astream` drive it with asyncio.
 """
 
 from __future__ import annotations

@@ -440,7 +440,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
     ) -> AgentCall[Out]:
         """Return a stored run's call as it was after a step.
 
-        Use this to read the ``state``, ``record`` or ``outcome`` at that step.
+        Use this to read the ``state``, ``record`` or ``result_so_far`` at that step.
 
         ``step`` is the number of a journal entry, as ``fsm-agent runs show`` counts entries, or 0 for the state before
         the first entry.  Without ``step``, the whole run is read.  The other options work as in `resume`.

@@ -304,7 +304,7 @@ class CheckRefused(_Checked, frozen=True, tag="check_refused"):
 
 
 class CheckFailed(_Checked, frozen=True, kw_only=True, tag="check_failed"):
-    """The check raised another exception or took too long, which makes the call fail.
+    """The check raised another exception or took too long, so the call fails.
 
     Examples:
         >>> def check(output, context):

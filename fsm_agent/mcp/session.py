@@ -113,7 +113,7 @@ _TEXTS = ("description", "title")  # texts in a schema, for the model to read
 
 
 async def all_tools(client: Client, target: Target) -> tuple[Tool, ...]:
-    """Request all pages of the tool list, and return the tools with their texts shortened and made plain."""
+    """Request all pages of the tool list, and return the tools with their texts shortened and cleaned."""
     if client.server_capabilities.tools is None:
         return ()
     tools: list[Tool] = []
@@ -145,7 +145,7 @@ def _bounded(tool: Tool, target: Target) -> Tool:
 
 
 def _schema(value: Any) -> Any:
-    """Return a schema with its texts shortened and made plain.
+    """Return a schema with its texts shortened and cleaned.
 
     Names and values stay the same, because arguments have to match them.
     """
