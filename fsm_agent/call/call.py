@@ -80,8 +80,8 @@ class AgentCall(Process, Generic[Out]):
             policy exempts it.
 
     Attributes:
-        problem: The exception that the parser or check raised on the latest reply, or the one with which a function
-            made the call fail; None if there is none.  The record holds only the exception's type and text.
+        problem: The exception that the parser or check raised on the latest reply, or that a function raised to fail
+            the call; None if there is none.  The record holds only the exception's type and text.
         prompt_change: How the prompt has changed since the snapshot or run was made, or None if it has not changed.
         client: The client for the model that the record names.  If it is None, the driver looks up a client by that
             name, or uses its own.
@@ -174,7 +174,7 @@ class AgentCall(Process, Generic[Out]):
 
     @property
     def step(self) -> Stepped:
-        """The latest step that the call itself has taken, not counting its inner calls."""
+        """The latest step that the call itself, rather than one of its inner calls, has taken."""
         return self.record.trace[-1] if self.record.trace else NEVER
 
     @property

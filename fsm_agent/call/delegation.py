@@ -1,7 +1,7 @@
 """Delegation: agents and flows that work for an agent call, as functions or by taking over its dialog.
 
-They run as inner processes.  An inner call takes the place of the effect that would run the function.  It starts when
-the function would run, its effects have keys such as ``run:2.0/…``, and its end is the function's outcome.  The inner
+They run as inner processes.  An inner call replaces the effect that would run the function.  It starts when the
+function would run, its effects have keys such as ``run:2.0/…``, and its end is the function's outcome.  The inner
 call's questions therefore suspend the outer call, and its record is part of the outer record, in snapshots and journals
 too.
 
@@ -180,7 +180,7 @@ class Delegation:
         return self.ahead
 
     def within_budget(self, record: CallRecord, steps: list[Event]) -> CallRecord:
-        """End the call if it has exceeded its budget together with its inner agents, and return the record."""
+        """End the call if it and its inner agents have together exceeded its budget, and return the record."""
         if record.ending is None and record.children and has_budget(record.limits) and exceeded(record):
             newest = steps[-1]
             step: Any = newest.event if isinstance(newest, Inside) else newest

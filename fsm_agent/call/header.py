@@ -161,7 +161,7 @@ def earlier_messages(header: Header, count: int) -> range:
 
 
 def on_its_own(header: Header, earlier: Sequence[Message]) -> Header:
-    """Return a turn's header rewritten for a run outside any conversation, which holds all messages itself."""
+    """Return a turn's header, rewritten to hold all messages, for a run outside any conversation."""
     seed = seed_of(header)
     whole = seed.changed(dialog=with_earlier(seed.dialog, earlier, _start(seed.dialog)), is_continued=False, earlier=0)
     return header.changed(seed=msgspec.Raw(to_json(whole).encode()), conversation="", turn=0, follows="")

@@ -340,7 +340,7 @@ def first_call(message: Message) -> FunctionCall | None:
 
 
 def arriving_output(record: CallRecord, prompt: Prompt) -> Arriving | None:
-    """Return the incremental parser for the next reply, or None if its output can be read only once it is complete."""
+    """Return the incremental parser for the next reply, or None if only a complete reply can be read."""
     if is_draft_stage(record, prompt):
         return None
     governing = active_prompt(record, prompt, in_branch=bool(record.branch))

@@ -64,7 +64,7 @@ class Price(Value, frozen=True, kw_only=True):
             require(f"{name} of Price", value, is_right, right)
 
     def cost_pico_usd(self, usage: Usage) -> int:
-        """Return the cost of these tokens, in trillionths of a dollar.  Unreported tokens are free."""
+        """Return the cost of these tokens, in trillionths of a dollar.  Unreported tokens count as 0."""
         cached = usage.cached_tokens or 0
         cached_price = self.input_micro_usd if self.cached_micro_usd is None else self.cached_micro_usd
         return (

@@ -4,9 +4,9 @@ The effects that a process waits for follow from its state alone.  A driver read
 them, and passes each outcome to `advance`.
 
 Processes nest.  A child's effects are among its parent's, and their keys there consist of the child's name and their
-own key, as in ``drafting/warm/model:3``.  The *path* of an effect lists the children that lead to it by name, from the
-outside in.  The `SEPARATOR` is a slash because neither keys (``prefix:subject``) nor Python names contain a slash, so
-the text before the first slash is always the name of a child.
+own key, as in ``drafting/warm/model:3``.  The *path* of an effect lists the names of the children that lead to it, from
+the outside in.  The `SEPARATOR` is a slash because neither keys (``prefix:subject``) nor Python names contain a slash,
+so the text before the first slash is always the name of a child.
 
 A child performs one of its parent's effects, and is named after that effect's key.  Instead of that effect, the parent
 waits for the child's effects.  The child's end becomes the effect's outcome.
@@ -188,7 +188,7 @@ def along(process: Any, path: str) -> Iterator[tuple[ChildHandle, str]]:
 def open_effects(process: Process) -> Sequence[EffectValue]:
     """Return the open effects of a process that is not being driven.
 
-    If a function waits for a run, the run's effects take the place of the function's effect.
+    If a function waits for a run, the run's effects replace the function's effect.
     """
     if not process.waits_inside:
         return process.effects
@@ -572,7 +572,7 @@ class Process(ABC):
     # Effects
 
     def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, EffectValue | None]] | None:
-        """Return what the step to ``record`` may have changed: children, by name, and own effects, by `slot`.
+        """Return what the step to ``record`` may have changed: children, by name, and effects of its own, by `slot`.
 
         An effect of None means that its slot is now empty.  Return None if other effects may have changed too.
         """

@@ -86,7 +86,7 @@ class Choice(NamedTuple):
 
 
 class QuestionForm(NamedTuple):
-    """A question in the form of fields to fill in."""
+    """A question as a form with fields to fill in."""
 
     key: str
     path: str  # of the process that asks
@@ -290,7 +290,7 @@ def _described(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
 
 
 def outcome_of(question: Question, kind: str, value: Any = None, *, reason: str = "", type: str = "") -> Outcome:
-    """Return an answer as the outcome that its question takes.
+    """Return an answer as the outcome that its question expects.
 
     Args:
         question: The question.
@@ -453,10 +453,10 @@ def _by_field(problems: Sequence[tuple[str, str]], fields: Sequence[Field]) -> d
 def read_fields(fields: Sequence[Field], form: Mapping[str, str], *, may_be_empty: bool = False) -> Any:
     """Return the value that the filled-in fields describe.
 
-    With ``may_be_empty``, an empty string is accepted even in a field that needs or had a value.
+    With ``may_be_empty``, an empty string is accepted even in a field that is required or had a value.
 
     Raises:
-        FormError: If a needed field is empty, or a field holds a wrong value.
+        FormError: If a required field is empty, or a field holds a wrong value.
     """
     value: dict[str, Any] = {}
     errors: dict[str, str] = {}

@@ -28,8 +28,8 @@ def replay(
     Args:
         process: The process in its state before the first entry.
         lines: The entries.
-        chain: The chain up to the first entry, which verifies the entries.
-        fingerprint: The fingerprint, for error messages, of the code that wrote the entries.
+        chain: The chain of digests up to the first entry, for verifying the entries.
+        fingerprint: The fingerprint of the code that wrote the entries, for error messages.
         earlier: The number of an earlier entry to which a `Retried` may go back, and the record after it.
 
     Raises:

@@ -61,7 +61,7 @@ def used_up(record: CallRecord, function: Function) -> str | None:
 
 
 class ApprovalGate(Value, frozen=True):
-    """Decides which calls need approval, by the function's policy or else by whether there is an approver."""
+    """Decides which calls need approval: as the function's policy says or, by default, all if there is an approver."""
 
     has_approver: bool = False
     deps: Any = None
@@ -274,7 +274,7 @@ def ready(record: CallRecord, pending: tuple[FunctionCall, ...], prompt: Prompt)
 
 
 def startable(record: CallRecord, prompt: Prompt) -> tuple[FunctionCall, ...]:
-    """Return the round's calls that a driver may start without a record of it, and may therefore have started."""
+    """Return the round's calls that a driver may have started already, because no record shows when they start."""
     pending = record.pending
     if any(f.needs_approval for f in pending):
         return ()

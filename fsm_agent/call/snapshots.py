@@ -299,8 +299,8 @@ def without_earlier(dialog: Vector[Message], earlier: range) -> Vector[Message]:
 def snapshot_in_run(call: AgentCall, left_out: range) -> str:
     """Return a snapshot of a call for its run, leaving out this range of messages near the start of the dialog.
 
-    If the run is lasting, each outcome in the record was read back when it was written to the journal, so the snapshot
-    is read back only if the record may hold infinite log probabilities, which JSON cannot express.
+    If the run is lasting, each outcome in the record was already read back when it was written to the journal.  The
+    snapshot is then read back only if the record may hold infinite log probabilities, which JSON cannot express.
     """
     record = call.record
     if left_out:
