@@ -27,6 +27,7 @@ from typing import (
 import typing_extensions
 
 from fsm_agent.errors import UsageError
+from fsm_agent.functions.arguments import ExactValidator
 from fsm_agent.functions.context import Context
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
         "name": name,
         "description": "\n\n".join([part for part in texts if part and part != _NO_DESCRIPTION]),
         "parameters": schema,
-        "validator": adapter.validator,
+        "validator": ExactValidator(adapter.validator, adapter.json_schema),
         **signature.passing(),
     }
 

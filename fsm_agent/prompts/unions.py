@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from functools import reduce
+from functools import partial, reduce
 from itertools import chain, count
 from operator import is_, or_
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,6 +30,7 @@ from pydantic_core import SchemaValidator
 
 from fsm_agent._internal.structs import Value, type_adapter
 from fsm_agent.errors import PromptError
+from fsm_agent.functions.arguments import ExactValidator
 from fsm_agent.prompts.repairs import UNCLEAR, only_close
 
 _TAGGED = ""  # the choice of a tagged document; errors do not show it
@@ -191,7 +192,8 @@ def adapter_of(kind: Any) -> TypeAdapter[Any] | _Reader:
     adapter: TypeAdapter[Any] = type_adapter(kind)
     core = adapter.core_schema
     read = _Walk(core, "read").of(core)
-    return adapter if read is core else _Reader(core, read)
+    is_plain = read is core and all(node.get("type") != "decimal" for node in _nodes(core))
+    return adapter if is_plain else _Reader(core, read)
 
 
 def union_core(cores: Sequence[Core], names: Sequence[str]) -> Core:
@@ -242,9 +244,10 @@ class _Reader:
     """Reads JSON as a value of a type, like a `pydantic.TypeAdapter`."""
 
     def __init__(self, core: Core, read: Core) -> None:
-        # Without the flag, the prebuilt validators of classes would replace those in the schema.
-        self._validator = SchemaValidator(read, _use_prebuilt=False)
         self._core = core
+        # Without the flag, the prebuilt validators of classes would replace those in the schema.
+        validator = SchemaValidator(read, _use_prebuilt=False)
+        self._validator = ExactValidator(validator, partial(self._described, "all"))
 
     def validate_json(self, document: str, *, context: Any = None) -> Any:
         return self._validator.validate_json(document, context=context)

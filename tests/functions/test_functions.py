@@ -377,6 +377,7 @@ LARGE: dict[str, Callable[[int], str]] = {
     "nested": lambda n: '{"filter": {"field": "x", "below": [' + '{"field": 1},' * (n // 13) + "0]}}",
     "digits": lambda n: '{"count": ' + "9" * n + "}",
     "price": lambda n: '{"price": "' + "9" * n + '"}',
+    "decimals": lambda n: '{"table": {' + ",".join(f'"{i}":{i}.{"1" * 30}' for i in range(n // 40)) + "}}",
     "duplicates": lambda n: "{" + '"count": 1,' * (n // 11) + '"count": 2}',
     "openers": lambda n: '{"x": ' * (n // 6),
     "lists": lambda n: "[" * n,
@@ -541,6 +542,14 @@ class TestArguments:
         save.__annotations__["it"] = taken
         told = json.dumps({"it": wrap({"x": 2, "y": None})})
         assert Function.of(save).bind(told) == {"it": wrap(Point(2))}
+
+    def test_a_decimal_keeps_all_its_digits(self):
+        def pay(amount: decimal.Decimal, at: float = 0.0, note: str = "", **rest: decimal.Decimal): ...
+
+        digits = "1234567890.123456789012345678901"
+        given = f'{{"amount": {digits}, "at": {digits}, "note": null, "tax": {digits}}}'
+        exact = decimal.Decimal(digits)
+        assert Function.of(pay).bind(given) == {"amount": exact, "at": float(digits), "tax": exact}
 
     def test_lists_and_objects_may_be_written_as_texts(self):
         def order(

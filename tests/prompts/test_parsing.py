@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import date
+from decimal import Decimal
 from typing import Annotated, Any, Literal, Optional, Union
 from uuid import UUID
 
@@ -48,6 +49,11 @@ class Valued(BaseModel):
 
 class Measured(BaseModel):
     metres: float
+
+
+class Paid(BaseModel):
+    amount: Decimal
+    parts: list[Paid] = []
 
 
 class Unbounded(Measured):
@@ -297,6 +303,20 @@ class TestTypes:
                 with pytest.raises(ParseError):
                     Output(kind).parse(form.format(number))
             assert "1.5" in repr(Output(kind).parse(form.format(1.5)))
+
+    def test_a_decimal_keeps_all_its_digits_and_whatever_is_no_decimal_stays_a_float(self):
+        digits = "1234567890.123456789012345678901"
+        for kind, form, value in [
+            (Decimal, "{}", Decimal(digits)),
+            (Decimal, '{{"value": -{}e2}}', Decimal(f"-{digits}e2")),
+            (list[Decimal], "So: [0.1, {}].", [Decimal("0.1"), Decimal(digits)]),
+            (dict[str, Decimal] | float, '{{"a": {}}}', {"a": Decimal(digits)}),
+            (tuple[float | str, Any, Decimal], "[{0}, {0}, {0}]", (float(digits), float(digits), Decimal(digits))),
+            (Paid | Review, '{{"amount": {}}}', Paid(amount=Decimal(digits))),
+            (Paid, '{{"amount": 1, "parts": [{{"amount": {}}}]}}', Paid(amount=1, parts=[Paid(amount=digits)])),
+            (float, "{}", float(digits)),
+        ]:
+            assert Output(kind).parse(form.format(digits)) == value
 
     def test_they_are_read_if_the_type_allows_them(self):
         assert math.isnan(Output(Annotated[float, Field(allow_inf_nan=True)]).parse("NaN"))
