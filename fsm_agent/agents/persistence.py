@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def attach_journal(
     agent: Agent[Any, Any], call: AgentCall[Any], options: Mapping[str, Any], turn: ConversationTurn | None = None
 ) -> None:
-    """Give a new call a journal, so that its run is saved when the call is driven."""
+    """Attach a journal to a new call, so that its run is saved when the call is driven."""
     is_offer_late = call.deps is LATER and decides_per_call(agent)
     header = header_of_call(call, agent.name, options.get("args"), turn, is_offer_late=is_offer_late)
     call.journal = Journal(call.record, run_name(options), header)

@@ -202,7 +202,7 @@ class FlowRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
 
 
 def step_name(state: Any, steps: int) -> str:
-    """Return the name of a step, which consists of the state and the number of states entered so far."""
+    """Return the name of a step: the state, and the number of states entered so far."""
     return f"{state}#{steps}"
 
 

@@ -166,8 +166,8 @@ class FlowRun(FlowProcess, Generic[D]):
     def forked(self, data: D | None = None, *, by: str = "") -> FlowRun[D]:
         """Return an independent run that continues from here, with new ids and without a store.
 
-        With new data, the fork enters its current state again, which restarts the state's question, members, agent call
-        and time.  The deadline stays the same.  An ``edited`` step in the trace shows who changed the data.
+        With new data, the fork enters its current state again.  The state's question, members, agent call and time
+        begin anew.  The deadline stays the same.  An ``edited`` step in the trace shows who changed the data.
 
         Args:
             data: New data, or None to keep the data.
@@ -204,7 +204,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return super()._inner(self._now_called(key))
 
     def present_key(self, key: str) -> str:
-        """Return a key, under which the run asks in the store, with the current names of all its steps."""
+        """Return the key of a stored question with the current names of all its steps."""
         if version := self.record.asked_version:
             key = present_key(self.flow, version, key, is_old=True)
         return super().present_key(key)

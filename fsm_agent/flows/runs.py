@@ -47,7 +47,7 @@ class FlowSeed(Value, frozen=True, kw_only=True):
 
 
 def attach_journal(run: FlowRun[Any], name: str) -> None:
-    """Give a journal to a run that has not begun, so that the run is stored when it is driven."""
+    """Attach a journal to a run that has not begun, so that the run is stored when it is driven."""
     r, flow = run.record, run.flow
     seed = FlowSeed(
         version=flow.version,

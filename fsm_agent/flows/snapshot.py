@@ -277,9 +277,9 @@ def _record_after(step: Upgrade, record: dict[str, Any], where: str) -> dict[str
 
 
 def present_key(flow: FlowDefinition[Any], version: int, key: str, *, is_old: bool = False) -> str:
-    """Return a key from an older version, which answers may still use, with the current names of its states.
+    """Return a key from an older version with the current names of its states.  Answers may still use such a key.
 
-    A name that the flow has now stays unchanged, unless the key is certainly from the older version.
+    If the flow still uses a name, the name stays unchanged, unless the key is certainly from the older version.
     """
     parts = key.split(SEPARATOR)
     states: Mapping[str, Any] = flow.states

@@ -367,7 +367,7 @@ class DataCheck:
     """Checks that pydantic can write the data that an action has made and read them back unchanged.
 
     A field that still holds the same object is not checked again, so the cost of a step depends on what it changes.
-    Values of the type `Any` are checked only when they are saved.
+    Values of type `Any` are checked only when they are saved.
     """
 
     def __init__(self, kind: Any) -> None:
@@ -391,7 +391,7 @@ class DataCheck:
         return {name: kept_adapter(hint) for name, hint in self._fields.items()}
 
     def check(self, data: Any, before: Any = None) -> None:
-        """Refuse data that have another type, or that contain a value that its type forbids."""
+        """Refuse data that have another type, or that contain a value that a field's type forbids."""
         kind = self._kind
         if not isinstance(data, kind):
             raise DataError("", f"expected {kind.__name__}, got {safe_repr(data)}")

@@ -358,7 +358,7 @@ def cores_of(kinds: Sequence[Any], root: Mapping[str, Any]) -> list[Core]:
 
 
 def check_json(core: Core, document: str) -> None:
-    """Reject JSON that does not fit a core schema.  A core schema that pydantic refuses allows anything."""
+    """Reject JSON that does not fit a core schema.  If pydantic refuses the core schema, any JSON fits."""
     if (validator := _compiled(core)) is not None:
         validator.validate_json(document)
 

@@ -186,7 +186,7 @@ def _never() -> bool:
 
 
 class CallScope(Protocol):
-    """The agent call that runs a function, inside which the function makes its own calls."""
+    """The agent call that runs a function.  The function makes its own calls inside this call."""
 
     @property
     def key(self) -> str: ...

@@ -289,7 +289,7 @@ class Toolset(Generic[Deps]):
         )
 
     def route(self, name: str, shares: Mapping[str, float], choose: Callable[[], float]) -> Toolset[Deps]:
-        """Return the functions, with agent calls divided by share among the versions of one function.
+        """Return the functions with shares, which divide agent calls among the versions of one function.
 
         Args:
             name: The function's name.

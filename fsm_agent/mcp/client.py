@@ -405,8 +405,8 @@ def mcp_servers(
 
     The format is ``{"mcpServers": {name: {"command", "args", "env", "cwd"} or {"url", "headers", "type"}}}``.  The key
     may also be ``"servers"``, and other top-level keys are ignored.  Servers with ``"disabled": true`` are omitted.  In
-    strings, ``${VAR}`` and ``${env:VAR}`` refer to environment variables, and ``${VAR:-default}`` adds a default for a
-    variable that is missing or empty.
+    strings, ``${VAR}`` and ``${env:VAR}`` refer to environment variables, and ``${VAR:-default}`` supplies a default
+    for a variable that is missing or empty.
 
     Args:
         config: The path to the file, or its parsed contents.

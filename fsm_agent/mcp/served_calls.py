@@ -1,4 +1,4 @@
-"""Tool calls from MCP clients, each of which becomes an agent call whose model calls only the tool's function.
+"""Tool calls from MCP clients.  Each becomes an agent call whose model calls only the tool's function.
 
 The call's questions become forms for the client's user.  A form's fields can have only plain types
 (https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation, read 2026-11-27), so values of other

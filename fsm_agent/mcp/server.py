@@ -63,7 +63,7 @@ def why_not_served(function: Function) -> str:
 
 
 class BoundedLines:
-    """The lines of a file as text, in which a line that is too long is replaced with an invalid message."""
+    """The lines of a file as text.  A line that is too long is replaced with an invalid message."""
 
     def __init__(self, file: BinaryIO, max_bytes: int = MAX_BYTES) -> None:
         self._file = file

@@ -147,7 +147,7 @@ class Stdio:
 
     @asynccontextmanager
     async def open(self, stderr: StderrTail) -> AsyncIterator[TransportStreams]:
-        """Start the process and yield its streams, with the process's stderr going to ``stderr``."""
+        """Start the process and yield its streams.  The process's stderr goes to ``stderr``."""
         from mcp.client.stdio import StdioServerParameters, stdio_client
 
         parameters = StdioServerParameters(
@@ -190,7 +190,7 @@ class Http:
 
     @property
     def secrets(self) -> Secrets:
-        """Texts that messages must not contain: header values, the URL's part after the host, and proxy passwords."""
+        """Texts that messages must not contain: header values, the URL after its host, and proxy passwords."""
         in_headers = secrets_in_headers(self.headers.items(), all_names=True)
         in_url = [self.url, *secrets_in_url(self.url), *path_tokens(self.url)]
         return Secrets([*in_headers, *in_url, *secrets_in_proxies()])
