@@ -115,7 +115,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
             found.
         limits: The limits for each call.
         settings: Settings for the model, such as the temperature.
-        stop_when: Ends a call early, after a reply; see `fsm_agent.call.stop_conditions`.
+        stop_when: A condition that ends a call early, after a reply; see `fsm_agent.call.stop_conditions`.
         check: A function, plain or ``async``, that checks each answer before it becomes the output.  It takes the
             parsed output and, optionally, the call's `Context`.  It returns the output, changed or not, or raises
             `Retry`, in which case the model sees the message and tries again, within ``limits.parse_retries``.  Any

@@ -396,7 +396,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
 
         Args:
             name: The function's name for the model; by default, the agent's name.
-            description: What the agent is good at, for the model; by default, the class's description.
+            description: What the agent is good at, as the model reads it; by default, the class's description.
             policy: See `Agent.as_function`.
 
         Raises:

@@ -97,8 +97,8 @@ def is_method(function: FunctionType, name: str, owner: type) -> bool:
 def arguments_of(agent: Any, base: type) -> dict[str, Any]:
     """Return the arguments that an agent's class sets, by name, without the defaults of its base.
 
-    A function that is defined in the class body is a method, whereas one that is assigned there, as in ``approve =
-    ask_me``, does not become a method.
+    A function that is defined in the class body is a method.  One that is only assigned there, as in
+    ``approve = ask_me``, is not.
     """
     found = {name: _taken(agent, base, name) for name in KNOWN}
     return {name: value for name, value in found.items() if value is not _MISSING}

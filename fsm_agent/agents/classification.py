@@ -52,7 +52,7 @@ class Classification(Generic[Label]):
     """The result of a classification: the most likely class and the probability of each class.
 
     Attributes:
-        label: The most likely class.  If several are equally likely, it is the first of them in the list.
+        label: The most likely class.  If several are equally likely, it is the one that was passed first.
         probabilities: The probabilities of the classes, which add up to 1.
         coverage: The probability that the answer is one of the classes, in any spelling.
         is_calibrated: Whether the probabilities come from log probabilities.  If not, the class named in the answer is

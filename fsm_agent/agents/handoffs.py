@@ -127,8 +127,7 @@ def handoff(
     """Return a function that a model calls to hand the dialog over to another agent.
 
     From then on, the dialog continues with the other agent's system prompt, functions, model and limits.  That agent
-    gives the call's answer.  It also answers the following turns of the conversation, until it hands the dialog over
-    itself.
+    answers the call.  It also answers the following turns of the conversation, until it hands the dialog over itself.
 
     The call enters the state ``HandedOver`` and reports the agent's events as `Inside` events.  Other functions in the
     same reply run first.  If a reply contains several handoffs, the first one that is allowed takes effect, and the
@@ -136,7 +135,7 @@ def handoff(
     a saved dialog refers to a handoff that the agent no longer has, the agent itself answers.
 
     Args:
-        agent: The agent.  Pass a function that returns it if two agents hand over to each other.
+        agent: The agent.  If two agents hand over to each other, pass a function that returns the agent.
         name: The function's name for the model; by default, ``transfer_to_`` followed by the agent's name.
         description: Tells the model when to hand over.
         context: Passes that choose how much of the earlier dialog the agent sees, such as ``keep_last(8)``; by default,

@@ -465,7 +465,7 @@ class HandedOver(Value, frozen=True, kw_only=True):
 
 
 class HandoffEnded(Value, frozen=True, kw_only=True):
-    """The agent that took over the dialog has ended, which ends the call in the same way."""
+    """The agent that took over the dialog has ended, so the call ends in the same way."""
 
     kind: ClassVar[str] = "relayed"
 

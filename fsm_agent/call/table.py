@@ -22,7 +22,7 @@ messages are dropped as soon as the model gives a usable answer or requests func
 
 A round opens with the assistant's message in the dialog, and closes with one result per function call, in the order
 requested.  Calls that did not run get a result too, so the dialog can be sent to a provider at any time.  When the
-round limit is reached or the last function is used up, no more functions are offered, and requests end with the final
+round limit is reached or the last function is used up, no more functions are offered.  Requests then end with the final
 prompt, which is not in the dialog.  `Limits.on_limit` may end the call instead.
 
 An answer may come as the arguments to a function (`Output.function`).  A reply that calls only this function is a final
