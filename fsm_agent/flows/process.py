@@ -482,7 +482,7 @@ def _in_doubt(record: Any, path: str) -> Iterable[str]:
     else:
         yield from [f"{path}{name}" for name, run in record.once.items() if run.phase != NOT_BEGUN.phase]
     for name, child in record.children.items():
-        inner = getattr(child, "record", child)  # of a flow inside of an agent call
+        inner = getattr(child, "record", child)  # of a flow inside an agent call
         if isinstance(inner, CallRecord | FlowProcessRecord):
             yield from _in_doubt(inner, f"{path}{name}{SEPARATOR}")
 

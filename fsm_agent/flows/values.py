@@ -44,7 +44,7 @@ from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.unions import adapter_of, are_alike, has_tags
 from fsm_agent.validation import require, safe_repr
 
-S = TypeVar("S", default=Any)  # the data of a flow inside of a state
+S = TypeVar("S", default=Any)  # the data of a flow inside a state
 T = TypeVar("T")
 _MOST_SHOWN = 500  # characters of a problem
 

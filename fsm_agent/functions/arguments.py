@@ -109,7 +109,7 @@ def validate_arguments(validator: Validator, arguments: str, schema: Mapping[str
     except ValueError as error:
         if (meant := _meant(exact, error, schema)) is None:
             raise
-    return validate_arguments(validator, meant, schema)  # there may be texts inside of texts
+    return validate_arguments(validator, meant, schema)  # there may be texts inside texts
 
 
 def _meant(arguments: str, error: ValueError, schema: Mapping[str, Any]) -> str | None:

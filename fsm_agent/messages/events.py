@@ -360,7 +360,7 @@ class ResultExtracted(Value, frozen=True):
 
 
 class ResultCached(Value, frozen=True):
-    """The pipeline's cacher stored a long result outside the dialog, in which a summary replaces it.
+    """The pipeline's cacher stored a long result outside the dialog, where a summary replaces it.
 
     Examples:
         >>> ResultCached(id="1.0", name="read", original_tokens=9_000, summary_tokens=120).summary_tokens

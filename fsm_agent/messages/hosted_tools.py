@@ -199,7 +199,7 @@ def name_of(tool: HostedTool) -> tuple[str, str]:
 
 
 def merged(tools: Sequence[HostedTool], over: Sequence[HostedTool]) -> tuple[HostedTool, ...]:
-    """Return the tools from both.  If two have the same name, the one from ``over`` wins."""
+    """Return the tools in both sequences.  If two have the same name, the one from ``over`` wins."""
     return tuple({name_of(tool): tool for tool in (*tools, *over)}.values())
 
 

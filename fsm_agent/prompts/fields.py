@@ -21,8 +21,8 @@ from fsm_agent.errors import PromptError
 class PromptChoice(str):
     """An enum member's value, with a description of its meaning for the model.
 
-    ``GREETING = PromptChoice("Greeting", "User wants to greet or say hello")`` works in any ``Enum``.  The value equals
-    its text.
+    ``GREETING = PromptChoice("Greeting", "User wants to greet or say hello")`` works in any ``Enum``.  This value
+    equals the string ``"Greeting"``.
 
     Args:
         value: The text that models read and write.
@@ -112,7 +112,7 @@ class PromptField(Value, frozen=True, kw_only=True, eq=False):  # or typing take
 
 
 def merged(marks: Iterable[PromptField]) -> PromptField:
-    """Return these marks combined into one, in which later marks override earlier ones."""
+    """Return these marks combined into one.  Later marks override earlier ones."""
     merged_marks: dict[str, Any] = {}
     for mark in marks:
         merged_marks |= differing(mark)

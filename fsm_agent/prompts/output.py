@@ -348,7 +348,7 @@ class Output:
         return written.decode()
 
     def kept(self, value: Any, read: Callable[[str], Any]) -> str:
-        """Return a value of the type as JSON that reads back as the same value.
+        """Return a value of the type as JSON from which the same value can be read.
 
         This is the value's `document` if possible; otherwise, it is the document wrapped as ``{"value": …}`` or in the
         union tag for the value's class.

@@ -116,7 +116,7 @@ class Prompt(KnownArguments, Generic[Out]):
         on_exception: The text after a parse error.  Variables: ``error_message`` (required), ``attempt`` (from 1).
         on_interrupt: The text for each function result.  Variables: ``call_results`` (required), ``name``,
             ``arguments``.
-        on_final: The text when the rounds or function calls are used up.  From then on, the model gets no functions.
+        on_final: The text once the rounds or function calls are used up.  From then on, the model gets no functions.
             Variable: ``rounds``.
         on_form: The text between the two stages in mode ``"two_stage"``.
         mode: How to request the output; by default, in the best mode for the model.  ``"native"``: the schema is sent

@@ -78,7 +78,7 @@ def quoted(text: str, names: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=256)
 def guard_of(names: tuple[str, ...]) -> Callable[[str], str]:
-    """Return the function that quotes tags with these names.  Equal names give the same object."""
+    """Return the function that quotes tags with these names.  Equal names return the same object."""
     return lambda text: quoted(text, names)
 
 

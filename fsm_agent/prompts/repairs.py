@@ -1,4 +1,4 @@
-"""Repairs to answers: broken JSON, JSON inside of a text, and names and values that are nearly right.
+"""Repairs to answers: broken JSON, JSON inside a text, and names and values that are nearly right.
 
 A name or value is corrected if exactly one of the expected names or values is close enough.
 

@@ -78,7 +78,7 @@ def documents(text: str) -> Iterator[str]:
 
 
 def bracketed(text: str) -> Iterator[str]:
-    """Yield each outermost ``{…}`` and ``[…]``, and stop at JSON that never closes."""
+    """Yield each outermost ``{…}`` and ``[…]``, and stop at JSON that is never closed."""
     for number, (start, end) in enumerate(_pieces(text)):
         if number == _MAX_PIECES:
             return

@@ -300,7 +300,7 @@ def prompt_example(kind: Any) -> str:
     pydantic's ``examples``, the default, the value in ``kind``, or a value derived from the type.
 
     Args:
-        kind: A type, or a value that completes the example.
+        kind: A type, or a value from which the example takes fields.
 
     Raises:
         PromptError: If a field has no example, or if its example is invalid.
@@ -432,7 +432,7 @@ def prompt_guide(kind: Any, mode: GuideMode = "full") -> str:
     """Return a type's schema, an example of its values, or both.
 
     Args:
-        kind: The type, or a value that completes the example.
+        kind: The type, or a value from which the example takes fields.
         mode: ``"full"``, ``"schema_only"`` or ``"example_only"``.
 
     Raises:
