@@ -18,7 +18,7 @@ from fsm_agent.runtime.environment import Environment
 from fsm_agent.runtime.portal import Aborted, Place
 
 if TYPE_CHECKING:
-    from fsm_agent.runtime.driver import Driver
+    from fsm_agent.runtime.drive_loop import Driver
 
 A = TypeVar("A", bound="type[Activity]")
 MAX_BACKLOG = 64  # how many events of a stream may wait in the inbox before the stream pauses

@@ -31,7 +31,7 @@ from fsm_agent.call.process import SEPARATOR, Process, prefix_of
 from fsm_agent.messages.events import Event, Inside, Stepped
 from fsm_agent.runtime import span_attributes as names
 from fsm_agent.runtime.activity import Activity
-from fsm_agent.runtime.driver import Driver
+from fsm_agent.runtime.drive_loop import Driver
 from fsm_agent.runtime.span_facts import Facts, came_of, described, is_program, model_facts, question_name
 
 _W3C = TraceContextTextMapPropagator()

@@ -17,7 +17,7 @@ from fsm_agent.call.process import Process, open_effects, questions_of, wakes_at
 from fsm_agent.messages.events import Done, Event, Inside, Suspended
 from fsm_agent.runtime import portal
 from fsm_agent.runtime.activity import Activity, cancelled_inside, perform, raise_own_cancellation
-from fsm_agent.runtime.driver import GRACE_S, Driver
+from fsm_agent.runtime.drive_loop import GRACE_S, Driver
 from fsm_agent.runtime.environment import Environment, Recorder
 from fsm_agent.runtime.portal import Aborted, Place, abort_in_force
 from fsm_agent.runtime.probes import MeasuredDrive

@@ -36,7 +36,7 @@ from fsm_agent.runtime.results import ResultPipeline
 if TYPE_CHECKING:
     from tenacity import RetryCallState
 
-    from fsm_agent.runtime.driver import Driver
+    from fsm_agent.runtime.drive_loop import Driver
 
 
 def models_of(client: Any) -> tuple[str, ...]:

@@ -18,8 +18,8 @@ from fsm_agent.runtime.log import LOG
 if TYPE_CHECKING:
     from fsm_agent.call.process import Process
     from fsm_agent.runtime.activity import Activity
+    from fsm_agent.runtime.drive_loop import Driver
     from fsm_agent.runtime.drive_spans import DriveSpans, EffectSpan, SpanProbe
-    from fsm_agent.runtime.driver import Driver
 
 
 ABANDONED = object()  # the outcome of an effect that was dropped

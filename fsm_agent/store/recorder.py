@@ -28,7 +28,7 @@ from fsm_agent.call.process import SEPARATOR, Process, questions_of_runs, wakes_
 from fsm_agent.call.snapshots import loses
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Question
-from fsm_agent.runtime.driver import Driver
+from fsm_agent.runtime.drive_loop import Driver
 from fsm_agent.runtime.environment import Clock, PostedOutcome
 from fsm_agent.runtime.portal import ThreadTask
 from fsm_agent.runtime.run_function import is_in_doubt

@@ -28,7 +28,7 @@ from fsm_agent.functions.context import GivenDeps, Made, deps_for
 from fsm_agent.messages.events import Event, Stepped
 from fsm_agent.prompts.prompt import Prompt, by_path
 from fsm_agent.runtime import portal
-from fsm_agent.runtime.driver import Driver
+from fsm_agent.runtime.drive_loop import Driver
 from fsm_agent.runtime.drivers import AsyncDriver, SyncDriver, last_event
 from fsm_agent.runtime.portal import Aborted, ThreadTask
 from fsm_agent.store.attempts import stuck_in

@@ -22,7 +22,7 @@ from fsm_agent.functions import function
 from fsm_agent.messages import Done
 from fsm_agent.store import MemoryStore, Store
 
-FILES = ("call/journal.py", "runtime/driver.py", "runtime/drivers.py", "store/recorder.py")
+FILES = ("call/journal.py", "runtime/drive_loop.py", "runtime/drivers.py", "store/recorder.py")
 SAMPLES = 12
 
 
