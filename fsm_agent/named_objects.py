@@ -1,6 +1,6 @@
 """Loads objects that configurations, prompt files and commands name as ``module:name``.
 
-`fsm_agent.clients.client` finds clients by name.
+`fsm_agent.clients.named_clients` finds clients by name.
 """
 
 from __future__ import annotations

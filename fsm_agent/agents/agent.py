@@ -247,7 +247,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
             return self.client
         if not isinstance(model, str):
             return model
-        from fsm_agent.clients.client import named_client
+        from fsm_agent.clients.named_clients import named_client
 
         return self._clients.get(model) or self._clients.setdefault(model, named_client(model))
 

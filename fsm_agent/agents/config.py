@@ -36,7 +36,7 @@ from fsm_agent._internal.text import expanded, has_reference, hint, referenced
 from fsm_agent.agents.config_files import read_file
 from fsm_agent.agents.options import ConfigOverrides
 from fsm_agent.call.limits import Limits
-from fsm_agent.clients.client import named_client
+from fsm_agent.clients.named_clients import named_client
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.foreign_names import WORDS, remedy
 from fsm_agent.functions.function import FUNCTIONS, Function

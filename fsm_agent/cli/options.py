@@ -24,8 +24,8 @@ from fsm_agent.call.limits import Limits
 from fsm_agent.call.record import State
 from fsm_agent.cli.errors import option
 from fsm_agent.cli.terminal import Screen
-from fsm_agent.clients.client import client_for
 from fsm_agent.clients.http_client import HttpClient
+from fsm_agent.clients.named_clients import client_for
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.functions.context import check_deps
 from fsm_agent.functions.function import Function

@@ -9,7 +9,7 @@ from typing import Any
 
 from fsm_agent._internal.structs import is_finite
 from fsm_agent.call.effects import Request
-from fsm_agent.clients.client import named_client
+from fsm_agent.clients.named_clients import named_client
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ConfigError, ProviderError, UsageError
 from fsm_agent.functions.policy import is_plain

@@ -20,7 +20,7 @@ from typing import Any
 from fsm_agent._internal.structs import is_whole
 from fsm_agent._internal.system import at_fork
 from fsm_agent.call.effects import Request
-from fsm_agent.clients.client import named_client
+from fsm_agent.clients.named_clients import named_client
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ConfigError, TimedOut
 from fsm_agent.messages.events import Delta

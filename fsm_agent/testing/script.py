@@ -24,7 +24,7 @@ from fsm_agent.call.process import prefix_of
 from fsm_agent.call.record import CallRecord
 from fsm_agent.call.result import CallResult
 from fsm_agent.call.snapshots import inconsistency
-from fsm_agent.clients.client import CLIENTS
+from fsm_agent.clients.named_clients import CLIENTS
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import TimedOut, UsageError
 from fsm_agent.functions.function import FUNCTIONS
