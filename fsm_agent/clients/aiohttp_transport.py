@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 import httpx
 
-from fsm_agent.clients.exchange import HAS_ARRIVED
+from fsm_agent.clients.http_exchange import HAS_ARRIVED
 
 KEPT_S = 30.0  # how long an unused connection stays open
 # The beginnings of aiohttp's messages about a failed upload (3.13).  The rest may show the key in the URL.

@@ -25,7 +25,7 @@ from fsm_agent._internal.redaction import Secrets, is_secret_name, secrets_in_ur
 from fsm_agent._internal.structs import Value, is_finite
 from fsm_agent._internal.text import plain
 from fsm_agent.call.effects import Request
-from fsm_agent.clients.exchange import check_open, warn_of_left_out
+from fsm_agent.clients.http_exchange import check_open, warn_of_left_out
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import BadReply, ConfigError, Overloaded, TimedOut, UsageError
 from fsm_agent.messages.convert import transcript

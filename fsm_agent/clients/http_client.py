@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent.call.effects import Request
 from fsm_agent.clients.endpoint import Access, Endpoint
-from fsm_agent.clients.exchange import Deadline, HttpExchange, ResponseReader, check_open, warn_of_left_out
+from fsm_agent.clients.http_exchange import Deadline, HttpExchange, ResponseReader, check_open, warn_of_left_out
 from fsm_agent.clients.network import Network
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ConfigError, ProviderError, UsageError

@@ -22,7 +22,7 @@ import httpx
 
 from fsm_agent._internal.system import at_fork
 from fsm_agent.clients.endpoint import masked_logs
-from fsm_agent.clients.exchange import HAS_ARRIVED, Deadline, HttpExchange
+from fsm_agent.clients.http_exchange import HAS_ARRIVED, Deadline, HttpExchange
 from fsm_agent.clients.network import Network, check_proxies_of_environment, is_loopback
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.validation import require

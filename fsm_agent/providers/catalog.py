@@ -2,7 +2,7 @@
 
 Base URLs and variable names come from the providers' documentation and from pydantic-ai (November 2026).  Quirks come
 from recorded traffic, or from the source named next to them.  Prices are in `fsm_agent.call.prices`.  A provider
-may have two wires; `fsm_agent.clients.exchange` chooses one for each request.
+may have two wires; `fsm_agent.clients.http_exchange` chooses one for each request.
 """
 
 from __future__ import annotations

@@ -462,7 +462,7 @@ def model_requests(*, allowed: bool) -> AbstractContextManager[None]:
         ...     print(Agent(Script("Hi.")).call("Hello").output)
         Hi.
     """
-    from fsm_agent.clients.exchange import REQUESTS_ALLOWED
+    from fsm_agent.clients.http_exchange import REQUESTS_ALLOWED
 
     return REQUESTS_ALLOWED.set(allowed)
 
