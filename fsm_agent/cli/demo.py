@@ -34,8 +34,8 @@ from fsm_agent.cli.options import EMBEDDED, BaseUrl, Model, connected, is_embedd
 from fsm_agent.cli.terminal import Screen, error_line, one_line, shown_call, shown_function, shown_step
 from fsm_agent.clients.local.model import SMOLLM2
 from fsm_agent.clients.local.server import local_server
-from fsm_agent.diagrams.diagram import trace_diagram
 from fsm_agent.diagrams.drawing import write
+from fsm_agent.diagrams.machine_diagrams import trace_diagram
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function, function
 from fsm_agent.messages.events import Event, FunctionEnded, FunctionStarted, ReplyCompleted, Stepped, TextDelta

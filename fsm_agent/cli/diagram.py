@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from fsm_agent.cli.terminal import Screen
-from fsm_agent.diagrams.diagram import Level, call_diagram
 from fsm_agent.diagrams.drawing import Diagram, Format, render, write
+from fsm_agent.diagrams.machine_diagrams import Level, call_diagram
 
 AtLevel = Annotated[
     Level | None,

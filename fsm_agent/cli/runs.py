@@ -30,7 +30,7 @@ from fsm_agent.cli.options import Many, RunName, StoreOption, open_store
 from fsm_agent.cli.output import Advice, Command, drive_and_show
 from fsm_agent.cli.questions import Approver, fill_in, how_to_answer, is_at_terminal, question_of
 from fsm_agent.cli.terminal import Screen, json_text, one_line
-from fsm_agent.diagrams.diagram import table_diagram, trace_diagram
+from fsm_agent.diagrams.machine_diagrams import table_diagram, trace_diagram
 from fsm_agent.errors import FsmAgentError, ReplayError, UsageError, hint
 from fsm_agent.functions.context import LATER
 from fsm_agent.store.attempts import STUCK_STATE

@@ -13,7 +13,8 @@ from typing import Any
 
 from fsm_agent._internal.structs import is_whole
 from fsm_agent._internal.text import counted
-from fsm_agent.diagrams.diagram import (
+from fsm_agent.diagrams.drawing import Diagram, Edge, Node, Tone
+from fsm_agent.diagrams.machine_diagrams import (
     ANY,
     ANY_NODE,
     Level,
@@ -25,7 +26,6 @@ from fsm_agent.diagrams.diagram import (
     with_run,
     without_done,
 )
-from fsm_agent.diagrams.drawing import Diagram, Edge, Node, Tone
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.process import FlowProcess
 from fsm_agent.flows.run import FlowRun

@@ -18,8 +18,8 @@ from unicodedata import east_asian_width
 
 from fsm_agent.call.journal import FlowTable
 from fsm_agent.call.record import State
-from fsm_agent.diagrams.diagram import ANY, call_diagram
 from fsm_agent.diagrams.drawing import Diagram
+from fsm_agent.diagrams.machine_diagrams import ANY, call_diagram
 from fsm_agent.store.history import RETRIED, UNKNOWN, Move, ProcessView, RunHistory
 
 HEIGHT = 38  # of a box

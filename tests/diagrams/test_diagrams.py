@@ -1,8 +1,7 @@
 """Do the diagrams show the table, and nothing that was injected?
 
-After a change of `ROWS`, draw the committed pictures again with
-``python -c "from fsm_agent.diagrams.diagram import write_call_diagram; write_call_diagram('diagrams')"``, with `dot`
-installed.
+After a change of `ROWS`, draw the committed pictures again, with `dot` installed:
+``python -c "from fsm_agent.diagrams.machine_diagrams import write_call_diagram; write_call_diagram('diagrams')"``
 
 The Mermaid and DOT texts have to be equal to the byte.  The coordinates of an SVG differ between versions of `dot`, so
 only the states, edges, labels and dashes of the committed SVG are compared, which needs no `dot`.
