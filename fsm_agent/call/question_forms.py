@@ -23,8 +23,8 @@ from fsm_agent.functions.arguments import (
     cores_of,
     validate_arguments,
 )
+from fsm_agent.messages.event_json import parsed
 from fsm_agent.messages.events import Question
-from fsm_agent.messages.json_data import parsed
 from fsm_agent.prompts.unions import union_core
 
 MOST_FIELDS = 40  # of a form; a value with more fields is written as JSON

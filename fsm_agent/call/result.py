@@ -15,8 +15,8 @@ from fsm_agent.call.process import open_effects
 from fsm_agent.call.record import ASKING, CallRecord, ContextUse, Ending, Reason, RequestFailure, State, successor_name
 from fsm_agent.errors import BudgetExceeded, FsmAgentError, ParseError, ProviderError
 from fsm_agent.messages.convert import transcript
+from fsm_agent.messages.event_json import EXACT, JsonResult, masked_data
 from fsm_agent.messages.events import Stepped
-from fsm_agent.messages.json_data import EXACT, JsonResult, masked_data
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import UNUSED, OutputMode, Usage
 from fsm_agent.prompts.dialog import Dialog

@@ -31,7 +31,7 @@ from fsm_agent._internal.text import counted, plain
 from fsm_agent.call.record import State
 from fsm_agent.cli.errors import SUSPENDED, exit_of
 from fsm_agent.messages import events
-from fsm_agent.messages.json_data import EXACT, event_data, masked_data
+from fsm_agent.messages.event_json import EXACT, event_data, masked_data
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.log import traceback_text
 from fsm_agent.runtime.portal import Abort, abort_in_force

@@ -56,8 +56,8 @@ from fsm_agent.flows.snapshot import document_of, present_key, record_from, was_
 from fsm_agent.flows.states import ENDS, FIRST_TIME, End, LiveState, Row, SubflowState, due_at_s, event_name
 from fsm_agent.flows.table import EDITED, KEPT, NOTES, STAYS, UNTIL_KNOWN
 from fsm_agent.flows.values import Failure
+from fsm_agent.messages.event_json import EXACT, JsonResult, masked_data
 from fsm_agent.messages.events import Event, Stepped
-from fsm_agent.messages.json_data import EXACT, JsonResult, masked_data
 from fsm_agent.messages.reply import Usage
 from fsm_agent.validation import safe_repr
 

@@ -53,8 +53,8 @@ from fsm_agent.errors import FsmAgentError
 from fsm_agent.functions.context import deps_for
 from fsm_agent.functions.function import Function
 from fsm_agent.mcp.server import own_stdin, task_of, why_not_served
+from fsm_agent.messages.event_json import parsed
 from fsm_agent.messages.events import Event, FunctionProgress, Question, Stepped, unwrapped
-from fsm_agent.messages.json_data import parsed
 from fsm_agent.messages.message import Attachment, Document, Image
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.store.errors import AlreadyAnswered, NotAsked, RunBusy, RunUnknown, StoreError

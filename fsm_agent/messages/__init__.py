@@ -3,6 +3,7 @@
 All of these are frozen data without behaviour that could fail.
 """
 
+from fsm_agent.messages.event_json import event_data, event_envelope, event_schema
 from fsm_agent.messages.events import (
     ArgumentsDelta,
     ContextShortened,
@@ -35,7 +36,6 @@ from fsm_agent.messages.events import (
     Where,
 )
 from fsm_agent.messages.hosted_tools import CodeExecution, ComputerUse, HostedMCP, UserLocation, WebSearch
-from fsm_agent.messages.json_data import event_data, event_envelope, event_schema
 from fsm_agent.messages.message import (
     Attachment,
     Citation,

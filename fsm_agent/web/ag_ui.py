@@ -9,8 +9,8 @@ import msgspec
 
 from fsm_agent.call.outcomes import Denied, Returned
 from fsm_agent.call.question_forms import about_of
+from fsm_agent.messages.event_json import parsed
 from fsm_agent.messages.events import FunctionEnded, Question
-from fsm_agent.messages.json_data import parsed
 from fsm_agent.web.requests import (
     BadRequest,
     ClientRequest,

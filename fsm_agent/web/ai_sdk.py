@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from fsm_agent.messages.event_json import parsed
 from fsm_agent.messages.events import FunctionEnded, Question
-from fsm_agent.messages.json_data import parsed
 from fsm_agent.web.requests import (
     BadRequest,
     ClientRequest,

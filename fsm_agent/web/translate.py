@@ -20,6 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 from fsm_agent._internal.redaction import mask_keys, masked_arguments
 from fsm_agent.call.record import State
 from fsm_agent.errors import FsmAgentError, OutcomeError
+from fsm_agent.messages.event_json import about_question, event_data, json_data, masked_data, parsed
 from fsm_agent.messages.events import (
     ArgumentsDelta,
     Done,
@@ -40,7 +41,6 @@ from fsm_agent.messages.events import (
     TextDelta,
     unwrapped,
 )
-from fsm_agent.messages.json_data import about_question, event_data, json_data, masked_data, parsed
 from fsm_agent.messages.message import Reasoning
 from fsm_agent.prompts.output import ANSWER
 from fsm_agent.runtime.log import LOG
