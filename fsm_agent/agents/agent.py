@@ -77,7 +77,7 @@ from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.environment import Approve, Check, Client, Environment
-from fsm_agent.runtime.results import ResultPipeline
+from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.runtime.run_function import InnerCalls, current_depth
 from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.runs import Runs

@@ -33,7 +33,7 @@ from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.providers.catalog import window_of
 from fsm_agent.runtime.environment import Approve, Client, Environment, models_of
-from fsm_agent.runtime.results import ResultPipeline
+from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Store
 from fsm_agent.validation import Rules, require, require_fields

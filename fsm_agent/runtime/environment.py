@@ -31,7 +31,7 @@ from fsm_agent.messages.events import Delta, Question
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Reply
 from fsm_agent.runtime.portal import abort_in_force
-from fsm_agent.runtime.results import ResultPipeline
+from fsm_agent.runtime.result_pipeline import ResultPipeline
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
