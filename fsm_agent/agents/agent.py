@@ -12,7 +12,6 @@ from typing_extensions import TypeForm, Unpack
 
 from fsm_agent._internal.scope import Closing
 from fsm_agent._internal.structs import New, fields_alone
-from fsm_agent.agents.builder import PromptResolver, check_needs, check_parser_args, needs_of, resolve_task
 from fsm_agent.agents.classification import (
     BINARY_QUESTION,
     QUESTION,
@@ -55,6 +54,7 @@ from fsm_agent.agents.persistence import (
     with_options,
 )
 from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt, check_system, check_system_needs
+from fsm_agent.agents.task_messages import PromptResolver, check_needs, check_parser_args, needs_of, resolve_task
 from fsm_agent.agents.verbs import CallVerbs
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.header import seed_of

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Self, TypeA
 from typing_extensions import TypeVar
 
 from fsm_agent._internal.structs import Value
-from fsm_agent.agents.builder import dialog_before
 from fsm_agent.agents.options import CALL_OPTIONS, CallOptions, Deps, check_known
+from fsm_agent.agents.task_messages import dialog_before
 from fsm_agent.call.result import CallResult
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.messages.message import ChatDict, Message, Payload

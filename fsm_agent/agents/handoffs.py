@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import pydantic_core
 
 from fsm_agent._internal.structs import type_words, types_of
-from fsm_agent.agents.builder import needs_of, resolve_task
 from fsm_agent.agents.options import UNNAMED, Deps
 from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt
+from fsm_agent.agents.task_messages import needs_of, resolve_task
 from fsm_agent.agents.verbs import CallVerbs
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.process import SEPARATOR

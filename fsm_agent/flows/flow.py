@@ -13,7 +13,6 @@ from typing_extensions import ParamSpec, TypedDict, Unpack
 from fsm_agent.agents import batch
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.batch import CONCURRENCY, Progress, TaskResults
-from fsm_agent.agents.builder import check_needs
 from fsm_agent.agents.handoffs import check_policy
 from fsm_agent.agents.hooks import Listener
 from fsm_agent.agents.persistence import run_name
@@ -31,6 +30,7 @@ from fsm_agent.agents.runnable import (
     run,
     stream,
 )
+from fsm_agent.agents.task_messages import check_needs
 from fsm_agent.call.journal import Header
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.call.snapshots import lost_approval

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from fsm_agent._internal.structs import from_json, quick_json
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.builder import resolve_task
+from fsm_agent.agents.task_messages import resolve_task
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.derived_events import with_functions, with_history
 from fsm_agent.call.effects import Begin, Reconcile, RunFunction, StartFunction
