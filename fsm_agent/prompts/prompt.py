@@ -118,7 +118,7 @@ class Prompt(KnownArguments, Generic[Out]):
             ``arguments``.
         on_final: The text once the rounds or function calls are used up.  From then on, the model gets no functions.
             Variable: ``rounds``.
-        on_form: The text between the two stages in mode ``"two_stage"``.
+        on_form: The text between the two stages in ``"two_stage"`` mode.
         mode: How to request the output; by default, in the best mode for the model.  ``"native"``: the schema is sent
             in a field of the request.  ``"function"``: the model calls a function whose arguments are the answer.
             ``"prompted"``: the system prompt describes the schema.  ``"two_stage"``: the model first answers in words,

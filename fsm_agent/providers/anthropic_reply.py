@@ -151,7 +151,7 @@ class AnthropicDecoder(Decoder):
         self._end_all()
 
     def close(self, *, is_cut: bool) -> list[Delta]:
-        """Return the remaining deltas if the stream gave a stop reason but no ``message_stop``."""
+        """Return the remaining deltas if the stream contained a stop reason but no ``message_stop``."""
         self._deltas = []
         if self.is_ended and not self.is_over:
             self._end_all()

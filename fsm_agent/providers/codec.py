@@ -246,13 +246,12 @@ def wire_name(name: str) -> str:
 class RequestForm(NamedTuple):
     """A request in the form that a model takes, with a definite output mode.
 
-    The request keeps its output only in the mode "native".  In the mode "function", a function takes the output's
-    place.
+    The request keeps its output only in "native" mode.  In "function" mode, a function takes the output's place.
     """
 
     request: Request
     mode: OutputMode | None = None  # None if the output is text
-    words: str | None = None  # instructions for the system prompt, in the mode "prompted"
+    words: str | None = None  # instructions for the system prompt, in "prompted" mode
     notes: tuple[str, ...] = ()  # deviations from what the prompt or the profile asks for, in words
 
 
@@ -604,7 +603,7 @@ class Decoder(ABC):
     def take_usage(self, counts: Any, usage_of: Callable[[Mapping[str, Any]], Usage]) -> None:
         """Read the service's newest counts, if any, and set `usage` to all counts so far.
 
-        A later report may omit a count that an earlier one gave, or give it as 0.
+        A later report may omit a count that an earlier one contained, or report it as 0.
         """
         if type(counts) is dict and counts:
             _take_newer(self._counts, counts)

@@ -344,7 +344,7 @@ class FirstChoice:
         self._held: list[tuple[Any, Mapping[str, Any]]] = []
 
     def has(self, piece: Mapping[str, Any], index: Any) -> bool:
-        """Return whether a piece belongs to the choice.  A piece without an index does.
+        """Return whether a piece belongs to the choice, as a piece without an index always does.
 
         While the choice has not begun, pieces with an index other than 0 are held.
         """

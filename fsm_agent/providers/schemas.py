@@ -111,7 +111,7 @@ _MAX_UNIONS = 16
 
 
 class ClosedSchema(NamedTuple):
-    """A schema that Claude can enforce, and the amounts of a request's limits that it uses up."""
+    """A schema that Claude can enforce, and how much of a request's limits it uses up."""
 
     schema: Schema
     optional: int  # properties that are not required
@@ -213,7 +213,7 @@ def _closed(schema: Any) -> Any:
 
 
 def output_in_words(output: Output, with_functions: bool = False) -> str:
-    """Return instructions to add to the system prompt, which ask for the output."""
+    """Return instructions for the system prompt that ask for the output."""
     if output.schema is None:
         words = f"IMPORTANT: You must respond with valid JSON matching the {output.name} type structure."
         words = f"{words} Do not include any text outside the JSON object."

@@ -185,12 +185,12 @@ def read_json(data: bytes, keep_halves: Callable[[Any], Any] | None = None) -> A
 
 
 def request_id(headers: Mapping[str, str]) -> str | None:
-    """Return the provider's id for this response, for which its support may ask."""
+    """Return the provider's id for this response.  The provider's support team may ask for it."""
     return next((headers[name][:200] for name in _REQUEST_ID if headers.get(name)), None)
 
 
 class CutText(str):
-    """A string that begins or ends with half a surrogate pair, which its value as a `str` shows as U+FFFD.
+    """A string that begins or ends with half a surrogate pair.  Its value as a `str` has U+FFFD there.
 
     Attributes:
         halves: The string as received.
@@ -271,7 +271,7 @@ class ArrivingText:
         return self.add(_LOST)
 
     def rest(self, whole: str) -> str:
-        """Return the rest of ``whole``, in place of half a pair, or "" if it does not continue this text."""
+        """Return the rest of ``whole``, which replaces half a pair, or "" if ``whole`` does not continue this text."""
         self.half = ""
         return whole[self.length :] if len(whole) > self.length and whole.startswith(str(self)) else ""
 

@@ -171,7 +171,8 @@ def _reply_outcome(effect: CallModel, reply: Any, method: str, environment: Envi
 def transport_failure(error: Exception) -> ProviderError | None:
     """Convert a client's exception to a `ProviderError`.  Return None for a bug, which another attempt would not fix.
 
-    A custom client may raise its library's errors, `OSError` or `httpx.TransportError`, which both count as retryable.
+    A custom client may raise its library's errors, `OSError` or `httpx.TransportError`, both of which count as
+    retryable.
     """
     if isinstance(error, ProviderError):
         return error

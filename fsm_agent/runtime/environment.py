@@ -66,7 +66,7 @@ class Recorder(Protocol):
         is_instant: True if `write` never blocks.
         redact: A function that returns an outcome without its secrets, or None to store outcomes unchanged.
         signals: Posted outcomes for the driver to take.  Any thread may add to them.
-        unread: The number of posts that the driver leaves to a later one.  They do not make the run due.
+        unread: The number of posts that the driver leaves to a later driver.  They do not make the run due.
     """
 
     @property
@@ -103,7 +103,7 @@ class Recorder(Protocol):
         """Remove the posts with these ids in the next write."""
 
     def keep(self, key: str, outcome: Any) -> None:
-        """Keep an outcome for the next driver, after a guard or an action raised an exception on it."""
+        """Keep an outcome for the next driver, because a guard or an action raised an exception when handling it."""
 
     def report_later(self, key: str, future: Any) -> None:
         """Post a function's outcome once its future is done, even though the run has been lost."""
@@ -297,8 +297,8 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
             another.
         new_id: A function that returns the id for a new call.
         random: A function that returns a number from 0 to 1, for the jitter in waits.
-        prices: The prices of tokens: a `Price`, or a mapping to prices from model names (as in replies) or client
-            names, with ``"*"`` for all others.  A reply's `Usage` then includes the cost.  By default, only calls with
+        prices: The prices of tokens: a `Price`, or a mapping from model names (as in replies) or client names to
+            prices, with ``"*"`` for all others.  A reply's `Usage` then includes the cost.  By default, only calls with
             a budget in dollars have costs, which are computed from the known prices.
         results: The pipeline that changes function results before the model sees them.
         name: The name of the agent or flow, for observers.
@@ -366,7 +366,7 @@ def doubled_s(first_s: float, most_s: float, attempt: int) -> float:
 
 
 def delay_s(wait: Callable[[RetryCallState], float], attempt: int, error: Exception | None = None) -> float:
-    """Return the delay that a `tenacity` wait gives after a failed attempt, counting attempts from 1."""
+    """Return the delay that a `tenacity` wait sets after a failed attempt, counting attempts from 1."""
     from tenacity import RetryCallState
 
     state = RetryCallState(cast("Any", None), None, (), {})

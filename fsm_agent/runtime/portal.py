@@ -292,7 +292,7 @@ at_fork(after_in_child=_forget_parents_loops)  # a fork does not copy threads
 
 
 def loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop for a caller in this thread, which is started on first use."""
+    """Return the event loop for a caller in this thread.  The loop is started on first use."""
     depth = _depth()
     if depth:
         LOG.warning(
@@ -389,7 +389,7 @@ class LoopTask(Generic[T]):
     def add_done_callback(self, callback: Callable[[asyncio.Task[T]], object]) -> None:
         """Call ``callback`` in the loop when the task has ended.
 
-        This is safe from any thread, once `start` was called.
+        This is safe from any thread, once `start` has been called.
         """
 
         def add() -> None:
@@ -440,7 +440,7 @@ def stream(items: AsyncGenerator[T]) -> Generator[T]:
 
 
 def without_waiting(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run, without a loop, a coroutine that never waits, and return its result."""
+    """Run a coroutine that never waits, without a loop, and return its result."""
     try:
         coroutine.send(None)
     except StopIteration as end:
