@@ -2,8 +2,8 @@
 
 The model sees an exception that the function raises, unless `Function.on_error` says otherwise.  `KeyboardInterrupt`
 and similar exceptions reach the driver.  `SystemExit` does so only from the main thread, where a signal handler may
-have raised it.  After the run was cancelled, an exception is not an outcome, because a stopped driver would keep it
-instead of running the function again.
+have raised it.  Once the run has been cancelled, an exception does not count as an outcome, because a stopped driver
+would keep it instead of running the function again.
 """
 
 from __future__ import annotations

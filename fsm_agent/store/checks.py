@@ -223,7 +223,7 @@ def check_signal(run: str, key: str, body: str, by: str, signal_id: str = "") ->
 
 
 def check_by(by: str) -> None:
-    """Check the name of the person who does something."""
+    """Check the name of the person who answers, changes or forks a run."""
     require("by", by, isinstance(by, str), "the name of a person, such as 'ada', or '' if unknown")
     check_text("by", by)
 

@@ -1,4 +1,4 @@
-"""Follows a run by reading its journal and replaying the entries, which yields the events that the driver reported.
+"""Follows a run: reads its journal, and replays the entries to yield the events that the driver reported.
 
 Entries that the current code cannot replay are reported as they were written.
 """

@@ -102,7 +102,7 @@ class HistoryEntry(NamedTuple):
 
     @property
     def why(self) -> str:
-        """The reason for refusing a reply, as the model was told, or for the call's failure, or an empty string."""
+        """Why a reply was refused, in the words that the model received, or why the call failed, or an empty string."""
         return self.line.why
 
     @property

@@ -1,8 +1,8 @@
 """Makes pages of runs, and waits for news about runs that others drive.
 
-A *group* consists of one agent's runs that share a state and have the same kinds of open questions.  Even many runs
-form few groups.  A store finds the runs in each group in the order of their last change, so a page is made by merging
-groups.
+A *group* consists of one agent's runs that share a state and have the same kinds of open questions.  Even a large
+number of runs forms only a few groups.  A store finds the runs in each group in the order of their last change, so a
+page is made by merging groups.
 
 One thread in the OS process watches runs for all waiting callers.  It looks at them when the store says that a run was
 released.  Because stores do not report new entries, it also looks often at first, and later every `LOOK_S` seconds.

@@ -437,7 +437,7 @@ class StoreRecorder:
         self._receive(self.store.load(self.run, after=self._n).signals)
 
     def offer(self, post: PostedOutcome) -> None:
-        """Give the driver an outcome that was posted to the enclosing run, which will remove the signal."""
+        """Pass an outcome to the driver.  It was posted to the enclosing run, and that run will remove the signal."""
         self._seen.add(post.id)
         self.signals.append(post)
 

@@ -15,7 +15,7 @@ Rules
   is due at once is queued by the time at which it became due: the time of its creation, a signal, its last suspension,
   or the end of its lease.
 - *Priority comes first.*  The due run with the highest priority is claimed first and, among equals, the one that has
-  been due longest.  A run with a low priority waits as long as runs with a higher one are due.
+  been due longest.  A run with a low priority waits as long as runs with a higher priority are due.
 - *An append may be repeated.*  If a connection breaks during a commit, the caller cannot know whether the commit
   happened.  A superseded holder may not repeat an append, because the new holder has already read the journal.
 

@@ -1,6 +1,6 @@
-"""Access checks, which decide which requests from browsers and programs are accepted.
+"""Access checks that decide which requests from browsers and programs are accepted.
 
-They know no users: `fsm_agent.web.chat_page` decides whose conversations a request may see.
+They do not distinguish users: `fsm_agent.web.chat_page` decides whose conversations a request may see.
 
 Requests that change something must come from the service's own pages, which send its Origin.  The Host must be a name
 of this machine; otherwise, another site could point its own name here (DNS rebinding).  The token in the first address,

@@ -78,7 +78,7 @@ class News:
 
     @property
     def is_full(self) -> bool:
-        """Whether as many pages as allowed have a stream."""
+        """Whether the maximum number of pages have a stream."""
         return len(self._pages) >= MOST_PAGES
 
     def mark(self, run: str = ALL) -> str:
@@ -435,7 +435,8 @@ def inspector_app(
         runs: The runs to show: a store, its file or address, or an agent's runs.
         name: The name of the store, for display.
         agents: Agents and flows whose code replays their runs to show the dialog and data at each step.
-        read_only: Whether to refuse every action that writes.  A store that is open for reading only is never written.
+        read_only: Whether to refuse every action that writes.  A store that is open for reading only is never written
+            to.
         user: A function that returns the name of the person who answers, given the ASGI scope.  The default is the name
             found by Starlette's authentication.
         origins: The origins of the pages, such as ``https://ops.example.com``, if a proxy changes the Host in requests.

@@ -54,7 +54,7 @@ def engine_of(name: str, worker: Worker) -> Engine:
 
 
 class Engine(ABC):
-    """The base class for engines, which drive a worker's runs when they have jobs for them.
+    """The base class for engines.  An engine drives a worker's runs when it has jobs for these runs.
 
     Args:
         worker: The worker that drives the runs.

@@ -420,7 +420,7 @@ class Connections:
             raise
 
     def close(self) -> None:
-        """Close all connections, those in use once they are returned.  Calling this again has no effect."""
+        """Close all connections that are not in use, and the others once they are returned.  This can be repeated."""
         with self._lock:
             self.is_closed = True
             _close_all(self._idle)

@@ -208,7 +208,7 @@ def _await(c: Sql, key: int, run: str, start: Start) -> bool:
 
 
 def end(c: Sql, key: int) -> list[tuple[str, float]]:
-    """Make the runs due that waited only for this run to end, and return them with their due times."""
+    """Set the due times of the runs that waited only for this run to end, and return both."""
     found: list[tuple[str, float]] = []
     for run, due_s in c("SELECT run, due FROM predecessor WHERE before = :key ORDER BY run", key=key):
         # If two runs end at the same time, the second waits here until the first is committed, and sees it below.
