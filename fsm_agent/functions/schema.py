@@ -158,6 +158,15 @@ def deps_of_second(call: Callable[..., Any]) -> dict[str, Any]:
     return signature.deps_fields(parameter, hint) if _is_context(hint) else {}
 
 
+def _with_dispatched(call: Any, parameters: Mapping[str, inspect.Parameter]) -> Mapping[str, inspect.Parameter]:
+    """Return a callable's parameters.  A `functools.singledispatch` function takes its first argument by position."""
+    target = call.func if isinstance(call, partial) else call
+    first = next(iter(parameters.values()), None)
+    if first is None or first.kind is not first.POSITIONAL_OR_KEYWORD or not hasattr(target, "dispatch"):
+        return parameters
+    return {**parameters, first.name: first.replace(kind=first.POSITIONAL_ONLY)}
+
+
 class _Signature:
     """A callable's signature, whose annotations are resolved where the callable was defined."""
 
@@ -166,7 +175,7 @@ class _Signature:
         self._target, self.docstring = _find_docstring(call)
         self.bound = call.keywords if isinstance(call, partial) else {}  # not offered to a model
         try:
-            self.parameters = inspect.signature(call).parameters
+            self.parameters = _with_dispatched(call, inspect.signature(call).parameters)
         except (TypeError, ValueError) as error:
             raise UsageError(
                 f"the signature of function {name!r} cannot be read; wrap it in a function with named parameters"
@@ -209,6 +218,8 @@ class _Signature:
             owner = getattr(self._call, "__qualname__", "").rpartition(".")[0]
             if is_bare and key == "self" and owner and not owner.endswith("<locals>"):
                 remedy = f"pass Function.of(an_object.{self._name})"
+                if hasattr(self._call, "register"):
+                    remedy = "functools.singledispatchmethod hides it, so wrap it in a function with named parameters"
                 raise UsageError(f"function {self._name!r} is a method without its object; {remedy}")
             if is_bare and key in _CONTEXT_NAMES and key not in self.bound:
                 raise UsageError(

@@ -274,6 +274,20 @@ class TestKinds:
         assert made.run('{"c": 30, "e": 50, "a": 10}') == (10, 2, 30, 4, 50, 6)
         assert made.run('{"a": 1, "b": 0, "c": 0, "d": 0, "e": 0, "g": 0}') == (1, 0, 0, 0, 0, 0)
 
+    def test_a_function_that_dispatches_on_its_first_argument(self):
+        @functools.singledispatch
+        def shown(value: int | str, end: str = "") -> str:
+            """Show it."""
+            return f"number {value}{end}"
+
+        @shown.register
+        def _(value: str, end: str = "") -> str:
+            return f"text {value}{end}"
+
+        made = Function.of(shown)
+        assert made.run('{"value": 1, "end": "!"}') == "number 1!"
+        assert made.run('{"value": "a"}') == "text a"
+
     def test_any_further_positions_are_refused(self):
         def f(a, *rest): ...
 
