@@ -119,6 +119,7 @@ class _Inside:
         if self._around.recorder is None:
             raise _no_wait(suspended) from suspended
         self._around.wait_for(process, recorder.run)
+        self._around.take_back(recorder.left)
         raise Aborted
 
     def reclaim(self, process: Any) -> Any:

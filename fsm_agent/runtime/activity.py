@@ -107,8 +107,9 @@ class Activity:
         """Pass the outcome to the process, and return the events from the resulting step if there is a listener."""
         return self.driver.step(self.key, outcome)
 
-    def leave_open(self) -> None:
-        """Record that this driver cannot answer the effect."""
+    def leave_open(self) -> bool:
+        """Record that this driver cannot answer the effect.  Return True if it is to try once more."""
+        return False
 
     def timeout_outcome(self) -> Any:
         """Return the outcome of an effect that has timed out; see `timeout_s`."""

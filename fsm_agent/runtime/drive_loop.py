@@ -123,7 +123,8 @@ class Driver(ABC):
         self._open: dict[str, EffectValue] = {}  # effects that it could not answer, but others can
         self._asked: set[str] = set()  # keys of the open effects that others have been asked about
         self.posts_inside = None if recorder is None else PostsInside(recorder)
-        self._no_room: list[PostedOutcome] = []  # posts for inboxes that are full
+        self._no_room: dict[str, deque[PostedOutcome]] = {}  # posts for inboxes that are full, by key, in order
+        self._may_have_room: deque[str] = deque()  # keys in `_no_room` whose first posts are tried again
         self._full_at: object = None  # the record for which there was no room
         self._is_debugged = is_debugged()  # read once, so that a step costs nothing when it is off
         as_events: Callable[[Any, Sequence[Event]], Sequence[Event]] | None = getattr(process, "as_events", None)
@@ -222,7 +223,7 @@ class Driver(ABC):
             if process.end_request is not None:
                 events = self._end(process.end_request)
             elif recorder is not None and self._has_posts(recorder) and not self._is_instant_next():
-                events = self._take_post(recorder.signals.popleft())
+                events = self._take_next_post(recorder)
             elif self.waiting and not is_late and (not self.active or self._can_join()):
                 events = self._begin(self.waiting.popleft())
             elif recorder is not None and self._is_to_ask(is_late):
@@ -266,8 +267,7 @@ class Driver(ABC):
     def _come_to_rest(self) -> Generator[Event | None, None, None]:
         assert self.recorder is not None
         assert self.posts_inside is not None
-        self.posts_inside.refuse()
-        self.recorder.unread = len(self._no_room)
+        self.recorder.leave([post for queue in (*self._no_room.values(), self.posts_inside.refuse()) for post in queue])
         self.recorder.finish(is_stopped=False)
         yield from self._record_first()
 
@@ -297,14 +297,50 @@ class Driver(ABC):
     def _is_instant_next(self) -> bool:
         return bool(self.waiting) and self.waiting[0].is_instant
 
+    def _has_posts(self, recorder: Recorder) -> bool:
+        """Return whether there are posts to take.  A step may have made room for those that found none."""
+        if self._no_room and self.process.record is not self._full_at:
+            self._full_at = self.process.record
+            self._may_have_room = deque(sorted(self._no_room, key=lambda key: self._no_room[key][0].id))
+        return bool(self._may_have_room or recorder.signals)
+
+    def _take_next_post(self, recorder: Recorder) -> Iterable[Event]:
+        """Take a post, unless its inbox is full or earlier posts wait for the same inbox.
+
+        Each inbox has a queue of its own, of which only the first post is tried again.
+        """
+        if self._may_have_room:
+            queue = self._no_room[self._may_have_room.popleft()]
+        else:
+            post = recorder.signals.popleft()
+            queue = self._no_room.setdefault(post.key, deque())
+            queue.append(post)
+            if len(queue) > 1:
+                return ()
+        post = queue[0]
+        try:
+            events = self._take_post(post)
+        except InboxFull:
+            self._full_at = self.process.record
+            return ()
+        queue.popleft()
+        if queue:
+            self._may_have_room.appendleft(post.key)
+        else:
+            del self._no_room[post.key]
+        return events
+
     def _take_post(self, post: PostedOutcome) -> Iterable[Event]:
         """Advance the process with a posted outcome, or refuse the post if it does not fit.
 
         If a guard or an action raises an exception, the drive ends and the post is left for a later driver.
+
+        Raises:
+            InboxFull: If the post is for an inbox that is full.
         """
         assert self.recorder is not None
         self._asked.discard(post.key)  # if it is refused, the question is asked again
-        if self._keep_for_function(post) or self._keep_in_order(post):
+        if self._keep_for_function(post):
             return ()
         try:
             outcome = self.process.decode(post.key, post.document)
@@ -317,28 +353,13 @@ class Driver(ABC):
             with nullcontext() if self.probe is None else self.probe.answering(post.key, outcome):
                 steps = self.step(post.key, outcome, is_redacted=True)
         except InboxFull:
-            self._no_room.append(post)
-            self._full_at = self.process.record
-            return ()
+            raise
         except (OutcomeError, IllegalTrigger) as error:
             self.recorder.mark_taken(post, error)
             return ()
         self.recorder.mark_taken(post)
         self._withdraw(post.key)  # a `Change` does not list the effect that was answered
         return steps
-
-    def _keep_in_order(self, post: PostedOutcome) -> bool:
-        """Return whether an earlier post for the same inbox found no room.  If so, keep the post behind it."""
-        is_behind = any(earlier.key == post.key for earlier in self._no_room)
-        self._no_room += [post] * is_behind
-        return is_behind
-
-    def _has_posts(self, recorder: Recorder) -> bool:
-        """Return whether there are posts to take.  A step may have made room for those that found none."""
-        if self._no_room and self.process.record is not self._full_at:
-            recorder.signals.extendleft(reversed(self._no_room))
-            self._no_room = []
-        return bool(recorder.signals)
 
     def _keep_for_function(self, post: PostedOutcome) -> bool:
         """Return whether a post is for a run that a function has begun.
@@ -496,18 +517,21 @@ class Driver(ABC):
             activity.handle = None  # its callback refers to this activity
             outcome = ended.result()
         if outcome is not None:
-            try:
-                return activity.finish(outcome)
-            except (OutcomeError, IllegalTrigger):
-                raise
-            except Exception:  # from a guard or an action: keep the outcome, so that the work is not repeated
-                if self.recorder is not None:
-                    self.recorder.keep(activity.key, outcome)
-                raise
-        activity.leave_open()
-        self._unanswered.add(activity.key)
+            return self._finish(activity, outcome)
+        if not activity.leave_open():
+            self._unanswered.add(activity.key)
         self._record = None
         return ()
+
+    def _finish(self, activity: Activity, outcome: Any) -> Iterable[Event]:
+        try:
+            return activity.finish(outcome)
+        except (OutcomeError, IllegalTrigger):
+            raise
+        except Exception:  # from a guard or an action: keep the outcome, so that the work is not repeated
+            if self.recorder is not None:
+                self.recorder.keep(activity.key, outcome)
+            raise
 
     def step(self, key: str, outcome: Any, *, is_redacted: bool = False) -> Sequence[Event]:
         """Advance the process with an outcome, and return the resulting events if there is a listener."""

@@ -55,7 +55,8 @@ class InnerCalls:
 
     Attributes:
         posts: The answers to the inner runs' questions, by the keys that the questions have in the outer run.
-        used_posts: The answers that have been taken.
+        used_posts: The answers that the inner runs were given.
+        left_posts: The ids of those for which the inner runs have no room yet.
         waits: What the inner runs wait for.  As long as they wait, nothing that the function returns or raises counts
             as an outcome.
         is_left: True if the driver no longer waits for the function.
@@ -76,6 +77,7 @@ class InnerCalls:
         self.asks_for_them = asks_for_them
         self.posts: list[PostedOutcome] = []
         self.used_posts: list[PostedOutcome] = []
+        self.left_posts: set[int] = set()
         self.waits: list[InsideWait] = []
         self.environment = environment
         self.recorder = recorder
@@ -128,6 +130,10 @@ class InnerCalls:
         own = [post for post in self.posts if post.key.startswith(prefix) and post not in self.used_posts]
         self.used_posts += own
         return [post.changed(key=post.key.removeprefix(prefix)) for post in own]
+
+    def take_back(self, posts: Iterable[PostedOutcome]) -> None:
+        """Take back answers for which an inner run has no room yet."""
+        self.left_posts.update([post.id for post in posts])
 
     def wait_for(self, process: Process, run: str) -> None:
         """Make the function wait for everything that an inner process waits for."""
@@ -509,7 +515,7 @@ class FunctionActivity(UserCodeActivity):
         ended = FunctionEnded(call.id, call.name, text, is_error, duration_s, self.traceback)
         return (*self.wrap_events((ended, *self._changes)), *steps)
 
-    def leave_open(self) -> None:
+    def leave_open(self) -> bool:
         inner, driver, posts = self.inner, self.driver, self.driver.posts_inside
         assert inner is not None
         assert posts is not None
@@ -519,8 +525,11 @@ class FunctionActivity(UserCodeActivity):
                 for wait in inner.waits
             ]
         )
-        used = {post.id for post in inner.used_posts}
+        used = {post.id for post in inner.used_posts} - inner.left_posts
         posts.remove([post for post in posts.of(self.key) if post.id in used])
+        posts.leave(inner.left_posts)
+        known = {post.id for post in inner.posts}
+        return any(post.id not in known for post in posts.of(self.key))  # they came while the function ran
 
     def timeout_outcome(self) -> Ended:
         LOG.warning("%s did not return within %g s", self._log_subject(), self.function.timeout_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from flow_runs import Driver, everywhere
 
-from fsm_agent import Agent, CallSuspended, MemoryStore, Worker
+from fsm_agent import Agent, CallSuspended, Context, MemoryStore, Worker
 from fsm_agent.call import Begun, Cancelled, FunctionFailed, Returned, Slept, Started
 from fsm_agent.errors import IllegalTrigger, OutcomeError, SnapshotError, UsageError
 from fsm_agent.flows import (
@@ -504,6 +505,103 @@ def test_it_waits_for_room_in_a_flow_that_is_a_function_of_an_agent() -> None:
     assert "(1, 2)" in str(result.dialog)
 
 
+class Fall(BaseException):
+    """The process dies."""
+
+
+@dataclass
+class Outside:
+    """What is done while the function of `fallen` runs."""
+
+    do: Callable[[], None] = lambda: None
+
+
+@pytest.fixture
+def outside() -> Outside:
+    return Outside()
+
+
+@pytest.fixture
+def fallen(outside: Outside) -> Flow[Data]:
+    """Return a flow whose function runs another flow, in which it is unknown whether a payment was made."""
+    is_to_fall = True
+
+    @execute(once=True)
+    def paying(d: Data) -> str:
+        if is_to_fall:
+            raise Fall
+        return "paid"
+
+    rows = [paying.done(more), more.done(over, when=is_over), more.done(more, do=add)]
+    inner = Flow("inner", Data, start=paying, rows=rows, limits=FlowLimits(inbox=1))
+
+    @execute
+    def calling(d: Data, context: Context) -> Data:
+        outside.do()
+        return context.call(inner, d).output  # type: ignore[no-any-return]
+
+    rows = [calling.done(over, do=lambda d, found: found)]
+    outer = Flow("outer", Data, start=calling, rows=rows, store=MemoryStore())
+    with pytest.raises(Fall):
+        outer.call(Data(), run_id="r")
+    is_to_fall = False
+    with pytest.raises(FlowSuspended):
+        outer.runs.resume("r")
+    return outer
+
+
+INSIDE = "run:calling#1/1/"
+
+
+def post_inside(outer: Flow[Data], n: int) -> None:
+    outer.runs.all.answer("r", {f"{INSIDE}inbox:more": Returned(text=str(n))})
+
+
+@pytest.mark.parametrize("is_driven", [False, True], ids=["unread", "read one by one"])
+def test_a_post_waits_for_room_in_a_run_that_a_function_has_begun(fallen: Flow[Data], is_driven: bool) -> None:
+    worker = Worker([fallen], fallen.store)
+    for n in (1, 2, 3, 0):
+        post_inside(fallen, n)
+        if is_driven:
+            worker.run(once=True)
+    worker.run(once=True)
+    assert fallen.runs.all.store.get("r").due_s is None
+    asked = {f"{INSIDE}reconcile:paying#1": Returned(text='"paid"')}
+    assert fallen.runs.resume("r", asked).output.got == (1, 2, 3)
+    assert not fallen.runs.all.store.load("r").signals
+
+
+def test_a_post_to_a_run_inside_is_taken_although_its_function_runs(fallen: Flow[Data], outside: Outside) -> None:
+    def post_once() -> None:
+        outside.do = lambda: None
+        post_inside(fallen, 0)
+
+    outside.do = post_once
+    with pytest.raises(FlowSuspended):
+        fallen.runs.resume("r")
+    asked = {f"{INSIDE}reconcile:paying#1": Returned(text='"paid"')}
+    assert fallen.runs.resume("r", asked).state == "over"
+
+
+def test_posts_to_the_outer_run_do_not_hide_those_to_the_run_inside(
+    fallen: Flow[Data], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run inside is posted to while its driver gives it back, and leaves posts of the outer run unread."""
+    store = fallen.runs.all.store
+    append = store.append
+
+    def post_first(lease: Any, n: int, lines: Any, suspension: Any = None, **options: Any) -> int:
+        if suspension is not None and lease.run == "r/calling#1/1":
+            fallen.runs.all.answer(lease.run, {"inbox:more": Returned(text="4")})
+        return append(lease, n, lines, suspension, **options)
+
+    for n in (1, 2, 3):
+        post_inside(fallen, n)
+    monkeypatch.setattr(store, "append", post_first)
+    Worker([fallen], store).run(once=True)
+    assert store.get("r/calling#1/1").due_s == 0.0
+
+
 # Random flows
 
 
@@ -635,3 +733,46 @@ def test_an_early_answer_is_taken_when_a_cancellation_had_to_wait_for_a_result()
     (key,) = [effect.key for effect in run.effects if effect.key.startswith("run:")]
     run.advance(key, Returned(text='"paid"'))
     assert (run.state, run.data.got, dict(run.record.inbox)) == ("over", (7,), {})
+
+
+def calls_made(work: Callable[[], Any]) -> int:
+    """Return how many Python functions this thread calls to do the work."""
+    made = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal made
+        made += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return made
+
+
+def test_posts_that_wait_for_room_cost_the_same_however_many_they_are() -> None:
+    @execute(blocking=False)
+    def working(d: Data) -> str:
+        return "worked"
+
+    def cost(n: int) -> float:
+        limits, store = FlowLimits(inbox=1), MemoryStore()
+        rows = [plain.done(more), more.done(over, when=is_over), more.done(working, do=add), working.done(more)]
+        flow = Flow("f", Data, start=plain, rows=rows, limits=limits, store=store)
+        with pytest.raises(FlowSuspended):
+            flow.call(Data(), run_id="r")
+        for number in [*range(n, 0, -1), 0]:
+            flow.runs.all.answer("r", {"inbox:more": Returned(text=str(number))})
+        got = Data()
+
+        def resume() -> None:
+            nonlocal got
+            got = flow.runs.resume("r", {plain: 7}).output
+
+        made = calls_made(resume)
+        assert got.got == tuple(range(n, 0, -1))
+        return made / n
+
+    assert cost(200) < 1.2 * cost(50)
