@@ -168,8 +168,8 @@ class RunHandle(Generic[Result]):
         A run that is scheduled for later becomes due at once and ends without a request to a model.
 
         Args:
-            reason: The reason, to show to people.
-            by: The name of the person who cancels the run, to show to people.
+            reason: The reason, for display.
+            by: The name of the person who cancels the run, for display.
 
         Raises:
             NotAsked: If the run has ended.
@@ -182,7 +182,7 @@ class RunHandle(Generic[Result]):
 
         Args:
             answers: Answers by key, as for ``resume``, or a single answer if one question is open.
-            by: The name of the person who answers, to show to people.
+            by: The name of the person who answers, for display.
             signal_id: An id for a single answer.  Repeating the answer with the same id has no effect.
 
         Raises:

@@ -315,7 +315,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
             run_id: The name of the run.
             answers: Outcomes for the open questions by key, such as ``{"ask:2.0": Approved()}``, or a single outcome,
                 such as ``Approved()``, if one question is open.
-            by: The name of the person who answers, to show to people.
+            by: The name of the person who answers, for display.
             signal_id: An id for a single answer.  Giving the answer again with the same id, for example after
                 `RunBusy`, has no effect.
             sink: Receives every event.

@@ -72,7 +72,7 @@ class Header(Value, frozen=True, kw_only=True):
     turn: int = 0  # the turn's number, from 1
     follows: str = ""  # the previous run in the conversation
     forked: tuple[str, int] | None = None  # the original run, and the number of the last common entry
-    forked_by: str = ""  # who forked it, to show to people
+    forked_by: str = ""  # who forked it, for display
     edit: msgspec.Raw = msgspec.Raw()  # the outcome after the common entries as JSON without its time, or empty
     tables: msgspec.Raw = msgspec.Raw()  # the tables of its flows by name, as JSON, or empty; see `FlowTable`
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)  # the caller's data

@@ -37,7 +37,7 @@ from fsm_agent.messages.reply import Usage
 from fsm_agent.validation import require, safe_repr
 
 SEPARATOR = "/"
-_TIMER = "sleep"  # the prefix of effects that wait for a time
+_TIMER = "sleep"  # the prefix of effects that wait for a set time
 INBOX = "inbox"  # the prefix of outcomes that may come before an effect asks for them
 _PASSED_DOWN = ("cancelled", "stopped", "expired")  # kinds of outcomes that end the children, too
 

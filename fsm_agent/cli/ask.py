@@ -85,7 +85,7 @@ def ask(
 
 
 def _asked(task: str | None, prompt: Prompt | None, var: Many) -> Any:
-    """Return the task, which is a text, or a prompt with its variables."""
+    """Return the task: text, or a prompt with its variables."""
     task = option("task", lambda: options.written_task(task, is_needed=prompt is None))
     if prompt is None:
         for name in option("--var", options.pairs, var or ()):

@@ -222,8 +222,8 @@ def data_of(flow: Flow[Any], text: str, argument: str) -> Any:
     """Return the data of a flow from JSON.
 
     Raises:
-        typer.BadParameter: If the data are invalid.  The message contains the invalid fields, their values, the
-            expected types and all field names.
+        typer.BadParameter: If the data is invalid.  The message contains the invalid fields, their values, the expected
+            types and all field names.
     """
     try:
         return flow.adapter.validate_json(text)

@@ -176,7 +176,7 @@ def _until(question: Question) -> str:
 
 
 def about_question(question: Question, *, whole: bool = False) -> str:
-    """Return what a question is about: a function call in Python's notation, or a text."""
+    """Return what a question is about: a function call in Python's notation, or text."""
     about = about_of(question)
     if isinstance(about.get("function"), str) and isinstance(about.get("arguments"), str):
         call = FunctionCall(name=about["function"], arguments_json=about["arguments"])

@@ -103,7 +103,7 @@ class Pass(Value, frozen=True):
 
 
 def name_of(one: AnyPass) -> str:
-    """Return the name of a pass, to show to people."""
+    """Return the name of a pass, for display."""
     return repr(one) if isinstance(one, Value) else getattr(one, "__name__", type(one).__name__)
 
 
@@ -404,7 +404,7 @@ def _short_texts(value: Any, characters: int) -> Any:
 
 
 def truncated(text: str, characters: int) -> str:
-    """Return a text in at most ``characters`` characters, either whole or as its head and tail around a note."""
+    """Return text in at most ``characters`` characters, either whole or as its head and tail around a note."""
     check_size("truncated", "characters", characters, MIN_CHARACTERS)
     if len(text) <= characters:
         return text

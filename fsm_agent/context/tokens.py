@@ -44,12 +44,12 @@ class Tokenizer(Protocol):
 
 
 def estimated_tokens(text: str) -> int:
-    """Return a rough estimate of the tokens in a text: a quarter of its characters."""
+    """Return a rough estimate of the tokens in some text: a quarter of its characters."""
     return -(-len(text) // 4)
 
 
 def estimate(text: str) -> int:
-    """Estimate the number of tokens in a text.  For prose and code, the estimate is about 10% too high."""
+    """Estimate the number of tokens in some text.  For prose and code, the estimate is about 10% too high."""
     return len(_PIECES.findall(text))
 
 
@@ -97,7 +97,7 @@ class TextTokenizer(Value, frozen=True):
 
 
 def file_tokens(file: Attachment) -> int:
-    """Estimate the number of tokens in a file from the characters of a text or the pages of a PDF."""
+    """Estimate the number of tokens in a file from the characters of a text file or the pages of a PDF."""
     return ESTIMATE._of_part(file)
 
 

@@ -27,7 +27,7 @@ from fsm_agent.runtime.environment import Environment
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
 
-_DATA = "data"  # the only argument if the data are not a JSON object
+_DATA = "data"  # the only argument if the data is not a JSON object
 
 
 def function_of(

@@ -33,7 +33,7 @@ from fsm_agent.validation import safe_repr
 _Handler = Callable[[Any], Any]
 _PLAIN = frozenset({"default", "metadata", "config", "expected", "serialization"})  # keys without schemas
 _LEAVES = frozenset({str, int, float, bool, bytes, type(None)})  # types without parts that equality ignores
-# The values of type `Any`, while data are checked.  Pydantic's context belongs to users' validators.
+# The values of type `Any`, while data is checked.  Pydantic's context belongs to users' validators.
 _HELD: ContextVar[list[Any] | None] = ContextVar("held", default=None)
 _FOLD = "fold=1"  # in place of the name of a zone
 _WHOLE = "the value"

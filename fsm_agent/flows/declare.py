@@ -96,7 +96,7 @@ class _AnyData:
     """Stands for the type of the data if no argument of `ask` reveals it."""
 
 
-X = TypeVar("X", default=_AnyData, contravariant=True)  # the data that choose an agent
+X = TypeVar("X", default=_AnyData, contravariant=True)  # the data that chooses an agent
 
 
 class _Chooses(Protocol[X]):
@@ -551,7 +551,7 @@ def end(name: str, *, failed: bool | str = False) -> End:
 
     Args:
         name: The name of the end, which is the ``state`` of the result.
-        failed: Whether this end is a failure: True, or a reason to show to people.  `call` then raises `FlowFailed`.
+        failed: Whether this end is a failure: True, or a reason for people to read.  `call` then raises `FlowFailed`.
 
     Raises:
         FlowError: If the name is not a string, or ``failed`` is neither a string nor a bool.

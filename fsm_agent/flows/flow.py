@@ -124,7 +124,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
             run_id: See `call`.
 
         Raises:
-            FlowError: If the data have the wrong type.
+            FlowError: If the data has the wrong type.
         """
         return self._prepare(data, {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id})
 
@@ -156,9 +156,9 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
                 name and the same data, that run is continued.
 
         Raises:
-            FlowError: If the data have the wrong type.
+            FlowError: If the data has the wrong type.
             FlowFailed: If the run failed; ``error.result`` is the result so far.
-            FlowSuspended: If the run waits for a person, or for a distant time; see ``error.run``.
+            FlowSuspended: If the run waits for a person, or until a distant time; see ``error.run``.
         """
         options = {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id}
         result: Result = run(self, claim(self, self._prepare(data, options)), is_shared=False)
@@ -520,7 +520,7 @@ class Flow(KnownArguments, FlowVerbs[D, D, D, FlowResult[D]], FlowDefinition[D])
             name: The name of the function for the model; by default, the name of the flow.
             description: The description for the model; by default, the docstring of ``start`` or of the data type.
             start: A pure function that returns the initial data; its parameters are the arguments.  By default, the
-                fields of the data are the arguments.  If the data are not a JSON object, ``data`` is the only argument.
+                fields of the data are the arguments.  If the data is not a JSON object, ``data`` is the only argument.
             returns: A pure function that takes the last data and returns the result for the model; by default, the
                 data.
             policy: The options of `Function.of` that apply to a flow; ``timeout_s`` is the deadline of each run.

@@ -223,7 +223,7 @@ class Settled(Value, frozen=True):
 
 
 class MembersRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
-    """The whole state of a group of members.  The data are in the record of the flow."""
+    """The whole state of a group of members.  The data is in the record of the flow."""
 
     begun: int = 0  # how many members have begun, in order
     lost: int = 0  # how many of them have failed, unless failures count as results

@@ -121,7 +121,7 @@ class FlowRun(FlowProcess, Generic[D]):
 
         Raises:
             FlowFailed: If the run failed.
-            FlowSuspended: If the run has not ended and is waiting for a person, a time or a driver.
+            FlowSuspended: If the run has not ended and is waiting for a person, a set time or a driver.
         """
         ending = self.record.ending
         if not self.record.trace:
@@ -171,12 +171,12 @@ class FlowRun(FlowProcess, Generic[D]):
 
         Args:
             data: New data, or None to keep the data.
-            by: The name of the person who changes the data, to show to people.
+            by: The name of the person who changes the data, for display.
 
         Raises:
-            FlowError: If the data have the wrong type.
-            UsageError: If ``data`` are given but the run has not begun or has ended, or if the run is in the middle of
-                a function that must not run twice.
+            FlowError: If the data has the wrong type.
+            UsageError: If ``data`` is given but the run has not begun or has ended, or if the run is in the middle of a
+                function that must not run twice.
         """
         edit = None if data is None else edit_of(self, data, by)
         check_forkable(self, f"{self} cannot be forked now")
@@ -441,7 +441,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return self._entered(moved, r.usage, at_s, detail, steps)
 
     def _read_outcome(self, key: str, outcome: Any) -> tuple[str, Any, str, StateResult | None]:
-        """Return an outcome's trigger, its answer for the rows, a reason to show to people, and the state's result."""
+        """Return an outcome's trigger, its answer for the rows, a reason for people to read, and the state's result."""
         kind = "" if isinstance(outcome, StateResult) else outcome.kind
         if key == "begin":
             return "begun", None, "", None
@@ -518,7 +518,7 @@ class FlowRun(FlowProcess, Generic[D]):
             watch(self.flow, step)
 
     def checked_data(self, data: Any, before: Any, by: Row[D]) -> Any:
-        """Check the data that an action returned, and return them."""
+        """Check the data that an action returned, and return it."""
         try:
             self.flow.data_check.check(data, before)
         except DataError as error:

@@ -252,7 +252,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
             answers: Answers by state or key: ``{review: Approve("ann")}`` for a question from a `wait` state,
                 ``{"triage#1/ask:2.0": Approved()}`` for a question from an inner agent call.  A value that is not a
                 mapping answers the only open question.
-            by: The name of the person who answers, to show to people.
+            by: The name of the person who answers, for display.
             signal_id: An id for a single answer.  Giving the answer again with the same id, for example after
                 `RunBusy`, has no effect.
             sink: Receives every event.
@@ -382,14 +382,14 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
             step: The step; see `at`.
             data: New data, or None to keep the data.  With new data, the state is entered again; see `FlowRun.forked`.
             new_run_id: The name of the fork, or None for a new name.  Creating the same fork again has no effect.
-            by: The name of the person who forks the run and changes the data, to show to people.
+            by: The name of the person who forks the run and changes the data, for display.
             deps: See `Flow.call`.
             clients: See `Flow.call`.
 
         Raises:
             RunUnknown: If no run has this name.
             RunExists: If another run has the name of the fork.
-            FlowError: If the data have the wrong type.
+            FlowError: If the data has the wrong type.
             UsageError: If the run has no such step, if its state there cannot be entered again with ``data``, or if the
                 run is in the middle of a function that must not run twice.
             JournalError: If the journal is damaged or forged, or belongs to another flow.

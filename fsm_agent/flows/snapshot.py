@@ -37,7 +37,7 @@ _UNKNOWN: tuple[Any, ...] = ("", 0, (), {})  # values for the fields of data of 
 
 
 class _FieldMissing(SnapshotError):
-    """An upgrade expects a field that the data do not have."""
+    """An upgrade expects a field that the data does not have."""
 
     def __init__(self, message: str, field: str) -> None:
         super().__init__(message)

@@ -364,7 +364,7 @@ def _has_fields(kind: Any) -> bool:
 
 
 class DataCheck:
-    """Checks that pydantic can write the data that an action has made and read them back unchanged.
+    """Checks that pydantic can write the data that an action has made and read it back unchanged.
 
     A field that still holds the same object is not checked again, so the cost of a step depends on what it changes.
     Values of type `Any` are checked only when they are saved.
@@ -391,7 +391,7 @@ class DataCheck:
         return {name: kept_adapter(hint) for name, hint in self._fields.items()}
 
     def check(self, data: Any, before: Any = None) -> None:
-        """Refuse data that have another type, or that contain a value that a field's type forbids."""
+        """Refuse data that has another type, or that contains a value that a field's type forbids."""
         kind = self._kind
         if not isinstance(data, kind):
             raise DataError("", f"expected {kind.__name__}, got {safe_repr(data)}")
@@ -436,7 +436,7 @@ def into(field: str, /) -> IntoField:
 
         judging.done(review, do=into("best"))
 
-    The flow is refused if the data have no such field or the answer has another type.
+    The flow is refused if the data has no such field or the answer has another type.
 
     Args:
         field: The name of the field.

@@ -143,7 +143,7 @@ def _meant(arguments: str, error: ValueError, schema: Mapping[str, Any]) -> str 
 
 
 def is_json_text(value: Any) -> bool:
-    """Return whether a value is a text that looks like a list or an object in JSON."""
+    """Return whether a value is a string that looks like a list or an object in JSON."""
     return isinstance(value, str) and value.lstrip()[:1] in ("[", "{")
 
 

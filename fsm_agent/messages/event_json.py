@@ -2,7 +2,7 @@
 
 Each event is an object with a ``type`` that names its class, such as ``text_delta`` or ``function_ended``.  A `Done`
 becomes a ``result`` or a ``failure``.  Values under secret names are masked and long strings are cut, except that a
-result's text and output and a flow's data are complete and unmasked.
+result's text and output and a flow's data are all complete and unmasked.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class EndedCall(Struct):
     error: Any
 
 
-_OWN: dict[type, Fields] = {  # of events whose data are not their fields
+_OWN: dict[type, Fields] = {  # of events whose data is not their fields
     ArgumentsDelta: {"index": int, "id": str, "arguments_json": str},
     FunctionCallCompleted: {"index": int, "id": str, "name": str, "arguments_json": str},
     ReplyCompleted: {"text": str, "function_calls": list[RequestedCall], "finish": str | None, "usage": _Counts},

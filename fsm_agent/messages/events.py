@@ -27,7 +27,7 @@ class Question(Value, frozen=True):
 
     key: str  # the effect's key
     kind: str  # "approval", "result" (of a function without a callable), "doubt" (whether it ran), "answer" or "stuck"
-    about: str = ""  # the subject as JSON, to show to people
+    about: str = ""  # the subject as JSON, for display
     answers: tuple[str, ...] = ()  # the kinds of outcomes that answer it
     schema: str = ""  # JSON Schema of the value in the answer, such as new arguments; empty if it has no value
 

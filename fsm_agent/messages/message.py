@@ -232,8 +232,8 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
         Args:
             source: The document, or its address.
             name: The file's name, which the model sees; by default, the name in the path.
-            encoding: The encoding of a text, such as ``"cp1252"``.  The default is the charset in a data URL, UTF-16 if
-                the text begins with its byte order mark, and UTF-8 otherwise.  The document holds UTF-8.
+            encoding: The encoding of the text, such as ``"cp1252"``.  The default is the charset in a data URL, UTF-16
+                if the text begins with its byte order mark, and UTF-8 otherwise.  The document holds UTF-8.
 
         Raises:
             UsageError: If the source has another type, if it is neither a PDF nor text, or if the encoding is wrong.

@@ -61,7 +61,7 @@ _UNSET: Any = object()
 
 @dataclass(frozen=True, eq=False)
 class ParsingStrategy(Parser[T_co]):
-    """Finds candidates for the answer in a text.
+    """Finds candidates for the answer in text.
 
     Used as a parser, it returns the first one; `first_of` combines several strategies.
 

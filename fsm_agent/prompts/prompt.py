@@ -700,7 +700,7 @@ def _source(item: Any) -> Any:
 
 
 def _hosted(tool: HostedTool) -> list[str]:
-    """Return the data that identify a tool, without its secrets, which may be rotated at any time."""
+    """Return the data that identifies a tool, without its secrets, which may be rotated at any time."""
     if not isinstance(tool, HostedMCP):
         return [repr(tool)]
     address = shown_url(tool.url)

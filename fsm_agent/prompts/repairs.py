@@ -1,4 +1,4 @@
-"""Repairs to answers: broken JSON, JSON inside a text, and names and values that are nearly right.
+"""Repairs to answers: broken JSON, JSON inside other text, and names and values that are nearly right.
 
 A name or value is corrected if exactly one of the expected names or values is close enough.
 
@@ -76,7 +76,7 @@ def _corrected(data: Any, schema: Schema, error: ValidationError) -> Iterator[st
 
 
 def _text_at(data: Any, schema: Schema, path: Sequence[Any]) -> Iterator[str]:
-    """Replace a text by the list or object that it holds: Claude, for one, writes some of its JSON twice."""
+    """Replace a string with the list or object that it holds: Claude, for one, writes some of its JSON twice."""
     holder, key, _ = _found(data, schema, path)
     if holder is not None and is_json_text(actual := holder[key]):
         with suppress(ValueError):  # not JSON

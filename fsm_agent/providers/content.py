@@ -68,7 +68,7 @@ def file_name(document: Document) -> str:
 
 
 def in_words(document: Document) -> str | None:
-    """Return a text document's name and content as one text, or None for any other document."""
+    """Return a text document's name and content as one string, or None for any other document."""
     text = document.text
     return f"{document.name}:\n\n{text}" if document.name and text is not None else text
 
@@ -294,7 +294,7 @@ def _only_object(row: str) -> str | None:
 
 
 def json_object(text: str) -> dict[str, Any] | None:
-    """Return the JSON object that a text contains, or None if it contains anything else."""
+    """Return the JSON object that some text contains, or None if it contains anything else."""
     try:
         pydantic_core.from_json(text)  # limits the depth
         found: dict[str, Any] = decoder_of(dict[str, Any]).decode(text)  # refuses NaN, and 1e999, which is infinity

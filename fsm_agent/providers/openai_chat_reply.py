@@ -102,7 +102,7 @@ class ThinkTags:
 
 
 def _split_thought(text: str) -> list[Part]:
-    """Return a text as parts: the reasoning, up to a closing think tag on a line of its own, and the answer.
+    """Return text as parts: the reasoning, up to a closing think tag on a line of its own, and the answer.
 
     Some chat templates put the opening tag into the prompt, so that the model writes only the closing one.  A stream
     has then announced the reasoning as text.

@@ -227,7 +227,7 @@ def with_halves(value: Any) -> Any:
 
 
 def joined(pieces: Iterable[str]) -> str:
-    """Return the joined pieces of a text."""
+    """Return the text, joined from its pieces."""
     return _text("".join([piece.halves if isinstance(piece, CutText) else piece for piece in pieces]))
 
 

@@ -44,7 +44,7 @@ def keeps_real_time(store: Store) -> bool:
 
 
 def check_text(what: str, text: str) -> None:
-    """Check that a text is a string without lone surrogates."""
+    """Check that a value is a string without lone surrogates."""
     if isinstance(text, str) and text.isascii():
         return
     require(what, text, isinstance(text, str), "a string")
@@ -53,12 +53,12 @@ def check_text(what: str, text: str) -> None:
     except UnicodeEncodeError as error:
         raise UsageError(
             f"{what}: expected text that can be stored, got half a surrogate pair, {text[error.start]!r}, at"
-            f" {error.start}; replace it first, for instance by U+FFFD"
+            f" {error.start}; replace it first, for instance with U+FFFD"
         ) from None
 
 
 def check_name(what: str, name: str, limit: int = MAX_NAME_BYTES) -> None:
-    """Check that a text can be stored in an index: it has at most ``limit`` bytes and no lone surrogates."""
+    """Check that text can be stored in an index: it has at most ``limit`` bytes and no lone surrogates."""
     check_text(what, name)
     if len(name) * 4 > limit and (size := len(name.encode())) > limit:
         raise UsageError(f"{what}: expected at most {limit} bytes, got {size}: {safe_repr(name)}; name it by its hash")

@@ -236,8 +236,8 @@ class Claims:
     def claim_due(self, agents: list[str], fingerprints: Sequence[str] | None = None) -> Lease | None:
         """Claim the next due run of these agents, or return None if no run is due.
 
-        If this machine's clock is behind the store's, a run that waits for a time is left to others until this clock
-        reaches that time.
+        If this machine's clock is behind the store's, a run that waits until a set time is left to others until this
+        clock reaches that time.
         """
         now_s = time.time() if self._is_behind else None
         lease = self.store.claim(

@@ -137,16 +137,16 @@ class Runs:
     ) -> str:
         """Make a run that continues from an entry of another run, and return its name.
 
-        With a factory, the fork waits for what the run was waiting for after that entry, such as an answer or a time.
-        Without a factory, the entries are copied unchanged, and the fork is due only once it is resumed.  Making the
-        same fork again has no effect.
+        With a factory, the fork waits for what the run was waiting for after that entry, such as an answer or a set
+        time.  Without a factory, the entries are copied unchanged, and the fork is due only once it is resumed.  Making
+        the same fork again has no effect.
 
         Args:
             run: The name of the run.
             step: The number of the last common entry, or None for the last entry of the run.
             name: The name of the fork, or None for a new name.
             factory: The factory that makes the process, or None to fork without the agent's code.
-            by: The name of the person who forks the run, to show to people.
+            by: The name of the person who forks the run, for display.
             edit: An outcome to add after the common entries, as JSON without a time, or an empty string for none.  An
                 outcome requires a factory.
 
@@ -184,7 +184,7 @@ class Runs:
         Args:
             run: The name of the run.
             answers: Outcomes by the keys of the questions.
-            by: The name of the person who answers, to show to people.
+            by: The name of the person who answers, for display.
             at_s: The Unix time for answers that have no time, or None for now.
             typed: The keys of answers that were encoded by the types of their flow states and are not checked against
                 schemas.
@@ -276,7 +276,7 @@ class Runs:
 
         Args:
             run: The name of the run.
-            by: The name of the person who retries the run, to show to people.
+            by: The name of the person who retries the run, for display.
             at_s: The Unix time of the retry, or None for now.
 
         Raises:
@@ -309,8 +309,8 @@ class Runs:
     def requeue(self, run: str, *, by: str = "") -> bool:
         """Make a released or stuck run due now.  Return False if it was already due.
 
-        A stuck run is tried again.  If the run is waiting for a person or a time, the next driver only looks at it and
-        releases it again.
+        A stuck run is tried again.  If the run is waiting for a person or a set time, the next driver only looks at it
+        and releases it again.
 
         Raises:
             RunUnknown: If the run does not exist.

@@ -385,7 +385,7 @@ class Store(Protocol):
 
         A run with more pending signals than ``unread`` is due regardless of the suspension, unless it has ended or is
         waiting for other signals.  A run that has ended is never due.  New entries reset `Lease.tries`.  So does a
-        suspension, unless it is in vain; see `Suspension`.
+        suspension, unless its ``is_in_vain`` says that the driver failed.
 
         Repeating an append has no effect if nothing else has claimed the run in the meantime.  The repeated call must
         pass the same lease, ``n`` and lines, and a suspension if the first call did.
@@ -449,7 +449,7 @@ class Store(Protocol):
             run: The name of the run.
             key: The key of the open question that the signal answers, or an empty string if it is not an answer.
             body: The text of the signal.
-            by: The name of the person who sends the signal, to show to people.
+            by: The name of the person who sends the signal, for display.
             signal_id: An id for the signal, or an empty string.  A run accepts only one signal with a given id.
                 Sending the same signal again has no effect and raises none of the errors below.
             content: The text to compare when a signal is repeated; by default, the body.

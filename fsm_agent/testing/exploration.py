@@ -125,7 +125,7 @@ def explore(
 
     Raises:
         AssertionError: If ``holds`` returns False, if a guard, an action or a task raises an exception or is not pure,
-            or if the data do not survive conversion to JSON and back.  The message shows the path that led there.
+            or if the data does not survive conversion to JSON and back.  The message shows the path that led there.
         UsageError: If a state that returns a value has no answers, or ``holds`` is not a plain function.
 
     Examples:

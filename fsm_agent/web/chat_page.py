@@ -189,7 +189,7 @@ class _Pages:
     def _is_full(self, who: str, run: str | None) -> bool:
         """Return whether this run would exceed the user's limit on active runs."""
         which: RunFilter = {"agent": self._live.runnable.name, "prefix": _kept(who, ""), "ended": False}
-        which["due_before"] = time.time()  # runs that wait for a person or a time cost nothing
+        which["due_before"] = time.time()  # runs that wait for a person or a set time cost nothing
         store = self._live.runs.store
         return len(store.list(limit=self._at_once, **which)) == self._at_once and not (run and _exists(store, run))
 

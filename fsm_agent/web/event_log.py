@@ -37,7 +37,7 @@ def is_step(event: Event) -> bool:
 
 
 def is_last(event: Event, to_end: bool = False) -> bool:
-    """Return whether no event follows this one, at least until a person answers.  Waiting for a time does not count."""
+    """Return whether no event follows this one, at least until a person answers.  Timers do not count."""
     return isinstance(event, Done) or (isinstance(event, Suspended) and bool(event.questions) and not to_end)
 
 

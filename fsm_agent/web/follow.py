@@ -335,7 +335,7 @@ class RunFollower:
         if is_settled(row) and run not in self._driven:
             check_not_stuck(row)
             last = place.past.last()
-            if row.waits != place.waits or isinstance(last, Done):  # before its end it may only have waited for a time
+            if row.waits != place.waits or isinstance(last, Done):  # it may only have waited for a set time before
                 yield place.counted, last
                 place.waits = row.waits
             if place.ends_with(last):
@@ -394,7 +394,7 @@ class RunFollower:
             await self._look_after(run, told)
 
     async def _look_after(self, run: str, told: EventLog) -> None:
-        """Continue a run that was answered just as it stopped, or that waits for a time."""
+        """Continue a run that was answered just as it stopped, or that waits until a set time."""
         try:
             row = await asyncio.to_thread(self.runs.store.get, run)
         except RunUnknown:

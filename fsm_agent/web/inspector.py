@@ -65,7 +65,7 @@ GONE, AWAY, REPLACED = "gone", "away", "replaced"  # marks: unknown run, unreada
 
 
 class News:
-    """Streams of *marks*, where a run's mark is a text that changes whenever the run changes.
+    """Streams of *marks*, where a run's mark is a string that changes whenever the run changes.
 
     A page that gets a new mark requests the new contents itself, so slow pages block nothing.
     """

@@ -334,7 +334,7 @@ class Worker:
         return self._take(self.runs.claims.claim_due([*self._agents], self._known) or self._claim_stuck())
 
     def wait_for_work(self) -> None:
-        """Wait until a run may be due, but not for long."""
+        """Wait up to `IDLE_S` seconds until a run may be due."""
         self.runs.store.wait(IDLE_S)
 
     def _claim_named(self, run_id: str) -> Lease | None:

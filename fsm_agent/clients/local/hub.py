@@ -91,7 +91,7 @@ def hub_model(name: str) -> HubModel:
 
 
 def _is_odd(part: str) -> bool:
-    """Return whether a text cannot be a name on the Hub, for example a path that leads out of a directory."""
+    """Return whether a string cannot be a name on the Hub, for example a path that leads out of a directory."""
     return ".." in part or part.startswith("/") or re.search(r"[^\w./+-]", part) is not None
 
 

@@ -350,7 +350,7 @@ class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
         """Return an orchestrator with your rows, which are tried before its own rows.
 
         If one of your rows has no guard, or the same guard as the orchestrator's row for the same case, it replaces
-        that row.  States that can no longer be reached are left out.  The data are a `Job`, whose methods are actions.
+        that row.  States that can no longer be reached are left out.  The data is a `Job`, whose methods are actions.
 
         Args:
             rows: Rows from the orchestrator's states and from your states, such as

@@ -46,7 +46,7 @@ _KEEPALIVES = {
 
 
 def encode(text: str) -> str:
-    """Return a text after escaping NUL characters, which Postgres cannot store."""
+    """Return text after escaping NUL characters, which Postgres cannot store."""
     return text.replace("\x1a", "\x1a1").replace("\x00", "\x1a0") if "\x00" in text or "\x1a" in text else text
 
 

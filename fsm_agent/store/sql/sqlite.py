@@ -420,7 +420,7 @@ class Connections:
             raise
 
     def close(self) -> None:
-        """Close all connections that are not in use, and the others once they are returned.  This can be repeated."""
+        """Close all connections, but those in use only once they are returned.  Calling this again has no effect."""
         with self._lock:
             self.is_closed = True
             _close_all(self._idle)

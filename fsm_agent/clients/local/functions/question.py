@@ -22,7 +22,7 @@ _PAIRS = re.compile(f"(?=({UNSPACED}{{2}}))")
 
 
 def stems(text: str) -> frozenset[str]:
-    """Return the stems of the words in a text.
+    """Return the stems of the words in some text.
 
     Connecting words are left out, and names such as ``fetchWeather`` are split.
     """

@@ -1,4 +1,4 @@
-"""Builds one reply from several requests, for a model that cannot call functions or copy from a text by itself.
+"""Builds one reply from several requests, for a model that cannot call functions or copy from text by itself.
 
 `_made` chooses each request and receives its reply, without I/O; `guided` is the loop that performs the requests.
 """

@@ -1,4 +1,4 @@
-"""Two requests to a llama.cpp server besides chat: complete a text, and split a text into tokens.
+"""Two requests to a llama.cpp server besides chat: complete text, and split text into tokens.
 
 Based on https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md (November 2026) and on measurements.
 """
@@ -95,11 +95,11 @@ class Step(NamedTuple):
 
 
 def completion(prompt: str, grammar: str, max_tokens: int, *, logprobs: bool = False) -> Step:
-    """Return a request to complete a text with the likeliest tokens that a grammar allows."""
+    """Return a request to complete text with the likeliest tokens that a grammar allows."""
     settings = Settings(max_tokens=max_tokens, top_logprobs=0 if logprobs else None, extra_body={"grammar": grammar})
     return Step(Request(messages=[Message.of("user", prompt)], settings=settings), COMPLETIONS)
 
 
 def tokens(text: str) -> Step:
-    """Return a request to split a text into tokens."""
+    """Return a request to split text into tokens."""
     return Step(Request(messages=[Message.of("user", text)]), TOKENS)
