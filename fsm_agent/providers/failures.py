@@ -39,7 +39,11 @@ _TITLE = re.compile(r"<title[^>]{0,200}>([^<]{1,500})</title>", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]{0,500}>")
 _SECONDS = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*s?\s*")
 _AGAIN_IN = re.compile(
-    r"try again in (?:(\d{1,3})h)?(?:(\d{1,4})m(?!s))?(?:(\d{1,6}(?:\.\d{1,9})?)(ms|s))?", re.IGNORECASE
+    r"(?:try again|retry) (?:in|after) "
+    r"(?:(\d{1,3}) ?h(?:ours?)?(?![a-z]) ?)?"
+    r"(?:(\d{1,4}) ?m(?:in(?:ute)?s?)?(?![a-z]) ?)?"
+    r"(?:(\d{1,6}(?:\.\d{1,9})?) ?(ms|milliseconds?|s(?:ec(?:ond)?s?)?)(?![a-z]))?",
+    re.IGNORECASE,
 )
 
 
@@ -108,15 +112,8 @@ def _words(pattern: str) -> re.Pattern[str]:
 # Tried in order if no code decides; the first match wins.  The wordings are from recorded
 # replies and from the services' public documentation (2026-11).
 RULES = (
-    Rule(
-        ContextTooLong,
-        statuses=frozenset({413}),
-        words=_words(
-            r"maximum (context|prompt) length|(context|prompt|input token count)[^.]{0,40} exceed"
-            r"|exceed[^.]{0,60}(context (length|window|size|limit)|maximum number of tokens|token limit)"
-            r"|(prompt|input|request) is too long|request too large|tokens? \+ .max_new_tokens. must be"
-        ),
-    ),
+    # OpenAI and Groq answer 429 or 413 to a request that alone exceeds the limit per minute.
+    Rule(ContextTooLong, statuses=frozenset({413}), words=_words("request too large")),
     # The server could not read its own model's output.
     Rule(BadReply, words=_words(r"output that does not match the expected")),
     # llama.cpp answers 500 to mistakes by the caller.
@@ -129,9 +126,19 @@ RULES = (
     Rule(
         AuthFailed,
         statuses=frozenset({401, 403}),
-        words=_words(r"(incorrect|invalid) api key|api key (is )?(not valid|invalid)"),
+        words=_words(r"(incorrect|invalid) api key|api key (is )?(not valid|invalid|expired)"),
     ),
     Rule(RateLimited, statuses=frozenset({429})),
+    Rule(
+        ContextTooLong,
+        words=_words(
+            r"maximum (context|prompt|model) length|context length|n_keep [^.]{0,30}n_ctx"
+            r"|(context|prompt|input tokens?)[^.]{0,40} exceed"
+            r"|exceed[^.]{0,60}(context (window|size|limit)|maximum number of tokens|token limit)"
+            r"|(prompt|input|request)( \([^()]{1,40}\))? is too long|reduce the length of (the|your)"
+            r"|tokens? \+ .max_new_tokens. must be|.inputs. must have less than|range of input length should be"
+        ),
+    ),
     Rule(TimedOut, statuses=frozenset({408, 524})),
     Rule(Overloaded, statuses=frozenset({500, 502, 503, 504, 520, 521, 522, 523, 529})),
 )
@@ -279,7 +286,7 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 
 def _delay_of(error: Mapping[str, Any], message: str) -> float | None:
-    """Return an error's delay in seconds, from Google's RetryInfo, a number, or OpenAI's "try again in 1m2.5s"."""
+    """Return an error's delay in seconds, from Google's RetryInfo, a number, or words such as "try again in 1m2.5s"."""
     details = error.get("details")
     for detail in details if isinstance(details, list) else ():
         if isinstance(detail, dict) and (delay_s := _seconds(detail.get("retryDelay"))) is not None:
@@ -290,7 +297,7 @@ def _delay_of(error: Mapping[str, Any], message: str) -> float | None:
     if match is None or not any(match.groups()):
         return None
     hours, minutes, seconds, unit = match.groups()
-    last = float(seconds or 0) / (1000 if unit and unit.lower() == "ms" else 1)
+    last = float(seconds or 0) / (1000 if unit and unit[0] in "mM" else 1)
     return int(hours or 0) * 3600 + int(minutes or 0) * 60 + last
 
 
