@@ -284,8 +284,8 @@ class _DialogInTurns:
     """Encodes a dialog as a system prompt and alternating user and assistant turns.
 
     Consecutive messages with the same role form one turn.  Function results come first in their turn, directly after
-    the calls.  Texts without a visible character are omitted, because the service refuses them.  Content that the
-    service produced itself is sent back unchanged.
+    the calls.  Texts without a visible character are omitted, because the service refuses them, and so are blanks at
+    the end of a dialog that the model ends.  Other content that the service produced itself is sent back unchanged.
     """
 
     def __init__(self, model: str, profile: AnthropicProfile) -> None:
@@ -316,6 +316,8 @@ class _DialogInTurns:
             raise UsageError("the dialog: expected a message with content after the system message, got none; add one")
         opening = [{"role": "user", "content": OPENING}] if self._turns[0][0] == "assistant" else []
         turns = [{"role": role, "content": _unwrap_text(_results_first(blocks))} for role, blocks in self._turns]
+        if turns[-1]["role"] == "assistant":
+            turns[-1]["content"] = _unwrap_text(_without_last_blanks(self._turns[-1][1]))
         return [*opening, *turns]
 
     @property
@@ -416,6 +418,16 @@ def _source(part: Image | Document) -> dict[str, str]:
 
 def _results_first(blocks: Sequence[Block]) -> list[Block]:
     return sorted(blocks, key=lambda block: block.get("type") != "tool_result")
+
+
+def _without_last_blanks(blocks: list[Block]) -> list[Block]:
+    """Return the blocks without blanks at the end.
+
+    "final assistant content cannot end with trailing whitespace": https://github.com/crewAIInc/crewAI/issues/4413
+    """
+    *others, last = blocks
+    text = last.get("text") if last.get("type") == "text" else None
+    return [*others, {**last, "text": text.rstrip()}] if isinstance(text, str) else blocks
 
 
 def _is_plain(blocks: Sequence[Block]) -> bool:

@@ -93,6 +93,13 @@ def test_blank_text_which_the_service_refuses_does_not_go_back() -> None:
     assert turns(USER, Message.of("assistant", blank, blank)) == turns(USER)
 
 
+def test_last_words_of_the_model_end_without_blanks_which_the_service_refuses() -> None:
+    assert turns(USER, Message.of("assistant", "Well: \n"))[1:] == [{"role": "assistant", "content": "Well:"}]
+    ends = [Message.of("assistant", "a ", "b\t"), USER, Message.of("assistant", "c ", "d ")]
+    contents = [turn["content"] for turn in turns(USER, *ends)]
+    assert contents == ["hi", [said("a "), said("b\t")], "hi", [said("c "), said("d")]]
+
+
 def test_dialog_of_nothing_is_refused() -> None:
     for messages in [(), (Message.of("system", "Be terse."),), (Message.of("user", ""),)]:
         with pytest.raises(UsageError):
