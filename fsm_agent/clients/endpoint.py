@@ -38,6 +38,7 @@ _OF_THE_CONNECTION = (  # headers of the connection (RFC 9110, section 7.6.1) an
 
 _HOST = re.compile(r"[\w.:-]+")
 _VERSION = re.compile(r"/v\d+[a-z0-9]*$")
+_ENDPOINTS = ("/chat/completions", "/responses", "/messages")  # often copied along with a base URL
 
 
 class Endpoint(Value, frozen=True, kw_only=True, dict=True):
@@ -276,6 +277,8 @@ def _base_url(text: str, source: str, provider: Provider) -> httpx.URL:
     if url.userinfo:
         raise ConfigError(f"{source} {shown!r} contains a user name or password; pass it as api_key or in headers")
     path = url.path.rstrip("/")
+    for endpoint in _ENDPOINTS:
+        path = path.removesuffix(endpoint)
     if not path or (provider.base_path_always and not _VERSION.search(path)):
         path += provider.base_path
     return url.copy_with(path=path or "/", fragment=None)

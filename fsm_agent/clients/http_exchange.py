@@ -116,6 +116,7 @@ def _encode(endpoint: Endpoint, request: Request, is_stream: bool) -> bytes:
 
 REQUESTS_ALLOWED = ScopedValue("fsm_agent_requests_allowed", True)  # set by `fsm_agent.testing.model_requests`
 MAX_SHOWN_CHARS = 200  # how much text from servers and libraries an error shows
+_NOTHING_HERE = (404, 405)  # the base URL may be wrong, so errors show it
 _LIBRARIES = ("httpx", "httpcore", "h11", "h2")
 E = TypeVar("E", bound=ProviderError)
 
@@ -416,6 +417,8 @@ class ResponseReader:
                 raise self._damage_error("its checksum is missing")
             return exchange.completed(reply)
         except ProviderError as error:
+            if self._status in _NOTHING_HERE:
+                error.message += f" (at {exchange.shown_url!r})"
             exchange.mask_in(error)
             if failure is None or not self._succeeded:
                 raise

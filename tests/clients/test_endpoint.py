@@ -180,7 +180,8 @@ class TestBaseUrls:
         ("given", "path"),
         [("/v1", "/v1/chat/completions"), ("/v1/", "/v1/chat/completions"), ("", "/chat/completions"),
          ("/", "/chat/completions"), ("/a%20b//", "/a%20b/chat/completions"),
-         ("/d/x?api-version=2024-10-21", "/d/x/chat/completions?api-version=2024-10-21")],
+         ("/d/x?api-version=2024-10-21", "/d/x/chat/completions?api-version=2024-10-21"),
+         ("/v1/chat/completions", "/v1/chat/completions"), ("/v1/chat/completions/?k=1", "/v1/chat/completions?k=1")],
     )  # fmt: skip
     def test_slashes_and_queries_are_kept_apart(self, given: str, path: str) -> None:
         with FaultServer(WHOLE) as server, client_of(server.base_url.removesuffix("/v1") + given) as client:
@@ -205,7 +206,8 @@ class TestBaseUrls:
         [("google", "", "/v1beta"), ("google", "/v1", "/v1"), ("google", "/google/", "/google/v1beta"),
          ("google", "/google/v1beta1/", "/google/v1beta1"), ("google", "/v1/proxy", "/v1/proxy/v1beta"),
          ("anthropic", "", "/v1"), ("anthropic", "/v1", "/v1"), ("anthropic", "/api/anthropic/", "/api/anthropic/v1"),
-         ("anthropic", "/x/v1beta", "/x/v1beta"), ("anthropic", "/v1/proxy", "/v1/proxy/v1")],
+         ("anthropic", "/x/v1beta", "/x/v1beta"), ("anthropic", "/v1/proxy", "/v1/proxy/v1"),
+         ("anthropic", "/x/v1/messages", "/x/v1")],
     )  # fmt: skip
     def test_it_needs_no_version_as_the_providers_own_tools_have_it(
         self, provider: str, given: str, path: str, monkeypatch: pytest.MonkeyPatch
@@ -217,6 +219,13 @@ class TestBaseUrls:
                 with client_for(f"{provider}:m", api_key=KEY, base_url=base_url) as client:
                     client.complete(REQUEST)
         assert [request.path for request in server.requests] == [path + self.ENDS[provider]] * 2
+
+    def test_one_where_nothing_is_found_is_shown(self) -> None:
+        with FaultServer([http({"detail": "Not Found"}, status=404)]) as server:
+            client = client_of(f"{server.base_url}/x?code={KEY}")
+            with client, pytest.raises(ProviderError, match="/v1/x/chat/completions'") as caught:
+                client.complete(REQUEST)
+        assert KEY not in shown_by(caught.value)
 
     def test_a_missing_one_is_missed_at_first_use(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("AZURE_OPENAI_ENDPOINT", raising=False)
