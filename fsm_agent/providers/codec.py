@@ -635,7 +635,8 @@ class Decoder(ABC):
             if body.lstrip().startswith((b"data:", b"event:", b": ")):
                 self.feed(body)
                 return self.finish()
-            raise self.bad_reply("expected JSON, got another reply", body) from None
+            got = "another reply" if body.strip() else "an empty body"
+            raise self.bad_reply(f"expected JSON, got {got}", body) from None
         if isinstance(document, dict):
             self.take_whole(document)
         else:

@@ -245,6 +245,12 @@ def test_unreadable_shows_how_the_body_begins() -> None:
     assert error.retryable
 
 
+def test_empty_body_is_said_to_be_empty() -> None:
+    error = failed(200, b"\n")
+    assert isinstance(error, BadReply)
+    assert "empty" in error.message
+
+
 @pytest.mark.parametrize("codec", [OpenAIChatCodec(), OpenAIResponsesCodec(), AnthropicCodec(), GeminiCodec()])
 def test_json_that_is_no_reply_is_a_bad_reply(codec: Any) -> None:
     for document in ([], [1], [{"hello": "world"}], "hello", 5, None):
