@@ -115,14 +115,19 @@ def _split_thought(text: str) -> list[Part]:
 
 
 class _Call:
-    __slots__ = ("arguments", "beside", "id", "index", "is_completed", "is_empty", "is_whole", "name")
+    __slots__ = (
+        *("arguments", "beside", "id", "index", "is_completed", "is_empty", "is_growing", "is_whole"),
+        *("latest", "name"),
+    )
 
     def __init__(self) -> None:
         self.id = ""
         self.name = ""
         self.arguments = ArrivingText()
-        self.index: int | None = None  # among the calls of the reply, once its name is known
+        self.latest = ""  # the latest piece of the arguments
+        self.index: int | None = None  # among the calls of the reply, once it has been announced
         self.is_completed = False
+        self.is_growing = True  # each piece of the arguments began with the piece before it
         self.is_whole = False  # its first piece was a whole JSON object
         self.is_empty = False  # an empty object has arrived: all the arguments, or a placeholder for later ones
         self.beside: dict[str, Any] = {}
@@ -136,10 +141,32 @@ class _Call:
         if text == "{}" and not self.arguments:
             self.is_empty = True
             return ""
+        self.is_growing = self.is_growing and text.startswith(self.latest)
+        self.latest = text
         if text.startswith("{") and len(text) == self.arguments.length and text == str(self.arguments):
             return ""
         self.is_completed = False
         return self.arguments.add(text)
+
+    def name_goes_on(self, id: str | None = None, text: str = "") -> bool:
+        """Return whether another name is more of this call's name, given what arrives with it: an id and arguments."""
+        if not self.id or self.is_empty or _is_object(str(self.arguments)):
+            return False
+        return id == self.id or (id is None and not text and not self.arguments)
+
+    def add_name(self, name: str) -> None:
+        """Add a name, a piece of it, or all of it again."""
+        self.name = name if name.startswith(self.name) else self.name + name
+
+    def whole_arguments(self) -> str:
+        """Return the joined arguments, or the latest piece of them if each piece repeats those before it.
+
+        https://github.com/NousResearch/hermes-agent/issues/35592 (DeepSeek and Qianfan behind gateways, 2026-05)
+        """
+        joined = str(self.arguments)
+        if self.is_growing and not _is_object(joined) and _is_object(self.latest):
+            return self.latest
+        return streamed_arguments(joined)
 
     def complete(self) -> list[Delta]:
         if self.index is None or self.is_completed:
@@ -156,6 +183,7 @@ class ArrivingCalls:
         self._calls: list[_Call] = []
         self._by_key: dict[Any, _Call] = {}
         self._last: _Call | None = None
+        self._held: _Call | None = None  # not yet announced, because its name may go on
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -169,11 +197,10 @@ class ArrivingCalls:
         for call in self._calls:
             if call.beside:
                 yield Opaque(wire=WIRE, data=call.beside)
-            arguments = streamed_arguments(str(call.arguments))
-            yield FunctionCall(name=call.name, arguments_json=arguments, provider_id=call.id or None)
+            yield FunctionCall(name=call.name, arguments_json=call.whole_arguments(), provider_id=call.id or None)
 
     def end(self) -> list[Delta]:
-        return [delta for call in self._calls for delta in call.complete()]
+        return [*self._release(), *[delta for call in self._calls for delta in call.complete()]]
 
     def take(self, entry: Mapping[str, Any], *, is_whole: bool) -> list[Delta]:
         function = entry.get("function")
@@ -186,20 +213,28 @@ class ArrivingCalls:
         id, name = text_or_none(entry.get("id")), text_or_none(function.get("name"))
         text = as_text(function.get("arguments"))
         call = self._call(None if is_whole else entry.get("index"), id, name, text, is_whole)
+        deltas = self._release() if self._held is not call else []
         call.id = call.id or id or ""
-        call.name = call.name or name or ""
+        call.add_name(name or "")
         call.beside |= {key: entry[key] for key in BESIDE_CALLS if entry.get(key)}
         if text:
             call.is_whole = call.is_whole or (not call.arguments and _is_object(text))
             text = call.add(text)
-        if not call.name:
-            return []
-        if call.index is None:
-            return self._start_call(call)
-        return [ArgumentsDelta(call.index, text)] if text else []
+        if call.index is not None:
+            return [*deltas, ArgumentsDelta(call.index, text)] if text else deltas
+        if call.name and (is_whole or not call.name_goes_on()):
+            self._held = None
+            return [*deltas, *self._start_call(call)]
+        self._held = call if call.name else None
+        return deltas
+
+    def _release(self) -> list[Delta]:
+        """Announce the call whose name might have gone on."""
+        held, self._held = self._held, None
+        return self._start_call(held) if held else []
 
     def _start_call(self, call: _Call) -> list[Delta]:
-        """Announce a call whose name is known, and complete the previous call if its arguments form a whole object."""
+        """Announce a call, and complete the previous call if its arguments form a whole object."""
         is_next = bool(self._calls) and (self._calls[-1].is_empty or _is_object(str(self._calls[-1].arguments)))
         deltas = self._calls[-1].complete() if is_next else []
         call.index = len(self._calls)
@@ -213,20 +248,23 @@ class ArrivingCalls:
         """Return the call that a piece belongs to, found by index or id, or else the last call.
 
         Some services give all parallel calls the same index, so a new name or id, or a second complete set of
-        arguments, also begins a call.  Others repeat the name and id with every piece.
+        arguments, also begins a call.  Others repeat the name and id with every piece, or send the name in pieces.
         """
         key = index if isinstance(index, int | str) else id
-        candidate = self._by_key.get(key) if key is not None else None if name else self._last
+        known = self._by_key.get((key, id)) or self._by_key.get(key)
+        candidate = known if key is not None else None if name else self._last
         if candidate and not is_new:
             is_other = name and (
                 (id and candidate.id and id != candidate.id)
-                or (candidate.name and name != candidate.name)
+                or (candidate.name and name != candidate.name and not candidate.name_goes_on(id, text))
                 or (candidate.is_whole and _is_object(text))
             )
             if not is_other:
                 return candidate
         call = self._last = _Call()
         self._by_key[key if not is_new and key is not None else object()] = call
+        if id is not None and not is_new:
+            self._by_key[key, id] = call
         return call
 
 

@@ -327,6 +327,33 @@ PIECES: dict[str, tuple[list[Any], list[FunctionCall]]] = {
         [call("f", "{", index=0, id="x"), {"index": 0, "id": "y", **MORE}],
         [called("f", "{}", "x")],
     ),
+    "one index for all: pieces by id": (
+        [
+            *[call("f", "", index=0, id="x"), call("g", "", index=0, id="y")],
+            *[call("", ONE, index=0, id="x"), call("", TWO, index=0, id="y")],
+        ],
+        [called("f", ONE, "x"), called("g", TWO, "y")],
+    ),
+    "the name comes in pieces": (
+        [call("lo", "", index=0, id="x"), call("ok", None, index=0), {"index": 0, "function": {"arguments": ONE}}],
+        [called("look", ONE, "x")],
+    ),
+    "the name comes in pieces, with the id": (
+        [*[call(name, "", index=0, id="x") for name in ("lo", "ok")], call("f", TWO, index=1, id="y")],
+        [called("look", "", "x"), called("f", TWO, "y")],
+    ),
+    "the name grows": (
+        [call("lo", "", index=0, id="x"), call("look", "", index=0, id="x"), call("look", ONE, index=0, id="x")],
+        [called("look", ONE, "x")],
+    ),
+    "the arguments grow": (
+        [call("f", piece, index=0, id="x") for piece in ("", '{"a"', '{"a": ', '{"a": 1}', '{"a": 1}')],
+        [called("f", '{"a": 1}', "x")],
+    ),
+    "an object inside begins as the arguments do": (
+        [call("f", piece, index=0, id="x") for piece in ('{"a":', '{"a":1}}')],
+        [called("f", '{"a":{"a":1}}', "x")],
+    ),
     "an index that is none": (
         [call("f", ONE, index={}, id="x"), call("g", TWO, index=[], id="y")],
         [called("f", ONE, "x"), called("g", TWO, "y")],
@@ -340,6 +367,12 @@ def test_pieces_of_calls_find_their_call(name: str) -> None:
     reply, deltas = streamed(stream(*[{"tool_calls": [piece]} for piece in pieces]))
     assert list(reply.message.function_calls) == calls
     assert [delta.name for delta in deltas if isinstance(delta, FunctionCallStarted)] == [call.name for call in calls]
+
+
+def test_name_that_comes_in_pieces_beside_the_arguments_is_joined() -> None:
+    pieces = [call("lo", '{"a"', index=0, id="x"), call("ok", ":1}", index=0, id="x")]
+    reply, _ = streamed(stream(*[{"tool_calls": [piece]} for piece in pieces]))
+    assert list(reply.message.function_calls) == [called("look", ONE, "x")]
 
 
 def test_call_that_goes_on_behind_the_next_is_completed_again() -> None:
