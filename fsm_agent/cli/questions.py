@@ -110,7 +110,7 @@ def how_to_answer(question: Question) -> str:
 
 
 def _word(kind: str) -> str:
-    """Return what a person types for a kind of answer, which is the option of ``runs answer`` without dashes."""
+    """Return what a person types for a kind of answer: the option of ``runs answer`` without dashes."""
     return OPTIONS[kind].split(" ")[0].removeprefix("--")
 
 

@@ -89,7 +89,7 @@ def serve(
 
 
 def _token() -> str | None:
-    """Return the token from the environment, which keeps pages open across restarts of the server, or None."""
+    """Return the token from the environment, or None.  With it, pages stay open across restarts of the server."""
     token = os.environ.get(TOKEN)
     if token and not re.fullmatch(r"[A-Za-z0-9_-]{20,200}", token):
         raise ConfigError(

@@ -96,7 +96,7 @@ class Row(Generic[D]):
     Attributes:
         source: The state in which the row is taken.
         trigger: "done", "failed" or "elapsed" or, for the whole run, "cancelled", "expired" or "exhausted".
-        case: The type, or the enum member, that the answer must have; `ANY` for every answer.
+        case: The type of the answer, or the enum member that it must equal; `ANY` for every answer.
         to: The state that follows.
         guard: A function that takes the data, or the data and the answer.
         action: A function that takes the data and the answer and returns the new data, or None to keep the data.
@@ -292,7 +292,7 @@ class CallState(_Failing[D, A]):
 
     @property
     def client_keys(self) -> Sequence[object]:
-        """The keys in ``clients`` that give the state's agents a model: the state, or the agents themselves."""
+        """The keys in ``clients`` that provide a model for the state's agents: the state, or the agents themselves."""
         return (self,)
 
     def agent_in(self, agents: Mapping[str, Agent[Any, Any]]) -> Agent[Any, Any] | None:

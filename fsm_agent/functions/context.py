@@ -58,7 +58,7 @@ class Delegate(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """A string that changes when the code that decides the steps of calls changes."""
+        """A string that changes whenever the code that decides a call's steps changes."""
 
     @property
     def tables_json(self) -> bytes:

@@ -201,7 +201,7 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
     """A file for the model to read, given as bytes or as an address from which a provider can fetch it.
 
     `Document.of` makes one from a PDF or from text.  For other files that a provider reads, such as a spreadsheet, pass
-    ``data`` and ``media_type``.  The data of text is UTF-8.
+    ``data`` and ``media_type``.  For text, ``data`` is UTF-8.
 
     Examples:
         >>> Document.of(b"%PDF-1.7", name="bill.pdf").name

@@ -221,7 +221,7 @@ class _OutOfLooks(RuntimeError):
 
 
 class _Metered(str):
-    """Text that can be read only a limited number of times, which bounds the work that any reader does."""
+    """Text that can be read only a limited number of times.  This bounds the work that any reader does."""
 
     __slots__ = ("looks",)
     looks: list[int]  # the number left, shared by all slices of a text

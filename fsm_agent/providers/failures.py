@@ -170,7 +170,7 @@ def reported(document: Any, headers: Mapping[str, str]) -> ProviderError:
 
 
 def no_object(document: Any, headers: Mapping[str, str]) -> ProviderError:
-    """Return the error for a reply that is not a JSON object, which may be Google's list of errors."""
+    """Return the error for a reply that is not a JSON object.  The reply may be Google's list of errors."""
     if isinstance(document, list) and document and isinstance(document[0], dict) and document[0].get("error"):
         return reported(document, headers)
     return unreadable("expected a JSON object, got another reply", headers, pydantic_core.to_json(document)[:1000])

@@ -3,8 +3,8 @@
 Python cannot end a thread, but a `ThreadTask`'s `Abort` can end the thread's waits for agents, clients and the clock.
 
 `call` and `stream` are for clients and similar code, whereas the sync driver waits for a `LoopTask`.  Each such wait
-ends at once on Ctrl-C, or when the function that contains it is abandoned.  The work is then cancelled, which closes
-its connections.
+ends at once on Ctrl-C, or when the function that contains it is abandoned.  The work is then cancelled, and its
+connections are closed.
 
 Code in a loop's thread must not wait for that loop, so a sync call made there uses another one.
 """

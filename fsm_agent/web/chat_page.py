@@ -229,7 +229,7 @@ class _Pages:
 
 
 def _kept(who: str, conversation: str) -> str:
-    """Return the name of a user's conversation in the store, which begins with the user's name."""
+    """Return the name of a user's conversation in the store.  It begins with the user's name."""
     return f"{quote(who, safe='@.')}/{conversation}"
 
 
