@@ -553,9 +553,9 @@ def result_of(call: calls.AgentCall[Out]) -> CallResult[Out]:
         cause, report = _cause(record.ending, call.problem), record.ending.error
         is_of_model = record.ending.reason is Reason.MODEL_FAILED and report is not None
         detail = report.exception() if is_of_model else record.ending.detail  # type: ignore[union-attr]
-        wait_s, asked_s = record.limits.wait_s, None if report is None else report.retry_after_s
-        if is_of_model and wait_s is not None and asked_s is not None and asked_s > wait_s:
-            detail = f"{detail}; the provider asked to wait {asked_s:g} s, and limits.wait_s is {wait_s:g}"
+        asked_s = report.retry_after_s if is_of_model and report else None
+        if asked_s is not None and (shorter := _limits_below(record, asked_s)):
+            detail = f"{detail}; the provider asked to wait {asked_s:g} s, and {shorter}"
         why = f"{record.ending.reason}: {detail} ({circumstances})"
         if record.ending.reason is Reason.FUNCTION_FAILED and source in ASKING:  # code in place of a model
             why = f"{record.ending.detail} (call {record.id!r})"
@@ -566,6 +566,17 @@ def result_of(call: calls.AgentCall[Out]) -> CallResult[Out]:
 def _requests_sent(record: CallRecord) -> int:
     asked = sum(step.key.startswith(_REQUESTED) for step in record.trace)
     return asked - sum(failure.report.kind == BudgetExceeded.__name__ for failure in record.failures)
+
+
+def _limits_below(record: CallRecord, wait_s: float) -> str:
+    """Name the limits that are too short for a wait before the next request, or return ``""``."""
+    limits, failed_at_s = record.limits, record.trace[-1].at_s
+    found = list[str]()
+    if limits.wait_s is not None and wait_s > limits.wait_s:
+        found.append(f"limits.wait_s is {limits.wait_s:g}")
+    if record.deadline_s is not None and failed_at_s + wait_s >= record.deadline_s:
+        found.append(f"limits.deadline_s is {limits.deadline_s:g}")
+    return " and ".join(found)
 
 
 def _cause(ending: Ending, problem: Exception | None) -> Exception | None:

@@ -52,3 +52,15 @@ def test_a_wait_that_the_provider_asked_for_and_the_limit_forbids_is_named() -> 
         with pytest.raises(CallFailed) as caught:
             Agent(model, limits=Limits(recalls=1, wait_s=30.0)).call("Hi")
         assert ("wait_s" in str(caught.value)) is is_named
+
+
+def test_a_deadline_before_the_end_of_the_wait_is_named_with_the_wait():
+    for limits, named in [
+        (Limits(deadline_s=20.0), ["deadline_s"]),
+        (Limits(deadline_s=20.0, wait_s=5.0), ["wait_s", "deadline_s"]),
+        (Limits(deadline_s=31.0, recalls=0), []),
+    ]:
+        with pytest.raises(CallFailed) as caught:
+            Agent(Script(RateLimited("slow down", retry_after_s=30)), limits=limits).call("Hi")
+        assert [name for name in ("wait_s", "deadline_s") if name in str(caught.value)] == named
+        assert ("30 s" in str(caught.value)) is bool(named)
