@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import threading
@@ -31,7 +32,9 @@ _WORDS = {  # the library's words, and the command line's
     "path: ": "--output: ",
     "deps=: ": "--deps: ",
     " deps=": " --deps MODULE:NAME of ",
+    "runs.all.store.list()": "'fsm-agent runs list'",
 }
+_CALLS = re.compile(r"\bcall (?:agent\.)?(?:runs\.)?(fork|requeue|resume|retry)\((?:'[^']*'|\"[^\"]*\")[^()]*\)")
 _received: list[signal.Signals] = []
 
 
@@ -109,10 +112,10 @@ def _line_of_user(error: BaseException) -> str:
 
 
 def in_options(message: str) -> str:
-    """Replace the library's argument names in a message with the command's options."""
+    """Replace the library's names for arguments and methods in a message with options and commands."""
     for theirs, ours in _WORDS.items():
         message = message.replace(theirs, ours)
-    return message
+    return _CALLS.sub(r"use 'fsm-agent runs \1'", message)
 
 
 def option(option: str, take: Callable[..., T], *words: Any) -> T:

@@ -586,6 +586,20 @@ class TestOperating:
         assert ended.stderr.count("\n") == (2 if others else 1), "a summary of one is none"
         assert [line.split()[0] for line in ended.stdout.splitlines()] == others
 
+    def test_what_is_refused_suggests_a_command(self, store: Path):
+        begin(store, "waits")
+        begin(store, "done")
+        finish(store, "done", Approved())
+        fail(store, "failed")
+        for command, remedy in [
+            (("show", "nobody"), "runs list"),
+            (("cancel", "done"), "runs resume"),
+            (("retry", "waits"), "runs requeue"),
+            (("requeue", "failed"), "runs retry"),
+            (("fork", "waits", "done"), "runs resume"),
+        ]:
+            assert f"'fsm-agent {remedy}'" in not_done(*command), command
+
     def test_a_run_is_made_due(self, store: Path):
         begin(store, "one")
         assert not runs("list").splitlines()[1].endswith("it is due")
