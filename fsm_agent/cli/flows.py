@@ -29,8 +29,8 @@ from fsm_agent.flows.diagram import flow_diagram
 from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.flows.process import outcome_of
 from fsm_agent.flows.record import AwaitAnswer
-from fsm_agent.flows.runs import state_at
 from fsm_agent.flows.states import End, LiveState, WaitState
+from fsm_agent.flows.stored_runs import state_at
 from fsm_agent.functions.arguments import described_errors
 from fsm_agent.named_objects import within
 from fsm_agent.prompts.type_text import name_of, prompt_schema

@@ -13,8 +13,8 @@ from fsm_agent.flows.diagram import flow_diagram, run_diagram
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.record import AwaitAnswer, FlowLimits
 from fsm_agent.flows.run import FlowFailed, FlowResult, FlowRun, FlowSuspended
-from fsm_agent.flows.runs import FlowRuns
 from fsm_agent.flows.snapshot import renamed, reshaped
+from fsm_agent.flows.stored_runs import FlowRuns
 from fsm_agent.flows.table import any_state, cancelled, expired
 from fsm_agent.flows.values import Failure, into
 

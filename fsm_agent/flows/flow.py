@@ -50,8 +50,17 @@ from fsm_agent.flows.definition import FlowDefinition, Upgrade, agents_of, check
 from fsm_agent.flows.process import RunContext
 from fsm_agent.flows.record import FlowLimits
 from fsm_agent.flows.run import FlowResult, FlowRun, restore
-from fsm_agent.flows.runs import Answers, Clients, FlowRuns, Result, Task, attach_journal, factory_of, outcomes_of
 from fsm_agent.flows.states import D, LiveState, Row
+from fsm_agent.flows.stored_runs import (
+    Answers,
+    Clients,
+    FlowRuns,
+    Result,
+    Task,
+    attach_journal,
+    factory_of,
+    outcomes_of,
+)
 from fsm_agent.foreign_names import KnownArguments
 from fsm_agent.functions.context import LATER, GivenDeps, Made, check_deps, is_maker
 from fsm_agent.functions.function import Function

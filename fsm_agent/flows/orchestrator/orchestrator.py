@@ -37,8 +37,8 @@ from fsm_agent.flows.orchestrator.prompts import Requests, templates_of
 from fsm_agent.flows.process import RunContext
 from fsm_agent.flows.record import FlowLimits
 from fsm_agent.flows.run import FlowFailed, FlowRun
-from fsm_agent.flows.runs import Clients
 from fsm_agent.flows.states import CallState, EachState, LiveState, Row, State, WaitState, event_name
+from fsm_agent.flows.stored_runs import Clients
 from fsm_agent.flows.table import EVERY, cases_of, reached_from
 from fsm_agent.flows.values import ANY, AnswerTypes, check_resolved
 from fsm_agent.functions.function import Function
