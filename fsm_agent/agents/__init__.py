@@ -14,7 +14,7 @@ from fsm_agent.agents.conversation import Conversation
 from fsm_agent.agents.handoffs import handoff
 from fsm_agent.agents.hooks import Metrics
 from fsm_agent.agents.run_handle import RunHandle
-from fsm_agent.agents.runs import AgentRuns
+from fsm_agent.agents.stored_runs import AgentRuns
 
 __all__ = [
     "Agent",

@@ -43,7 +43,7 @@ from fsm_agent.agents.options import (
     check_prices,
     plan_of_model,
 )
-from fsm_agent.agents.persistence import (
+from fsm_agent.agents.stored_runs import (
     attach_journal,
     check_drivable,
     decides_per_call,

@@ -9,7 +9,7 @@ from typing import Any
 
 from fsm_agent.agents import agent as agents  # the whole module, because it imports this one
 from fsm_agent.agents.options import After, Deps, Out
-from fsm_agent.agents.persistence import attach_journal, definition_of
+from fsm_agent.agents.stored_runs import attach_journal, definition_of
 from fsm_agent.agents.task_messages import dialog_before
 from fsm_agent.agents.verbs import CallVerbs
 from fsm_agent.call.call import AgentCall

@@ -42,7 +42,7 @@ from fsm_agent.agents.runnable import (
     run,
     stream,
 )
-from fsm_agent.agents.runs import AgentRuns
+from fsm_agent.agents.stored_runs import AgentRuns
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.call.process import SEPARATOR

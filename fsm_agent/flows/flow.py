@@ -15,7 +15,6 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.batch import CONCURRENCY, Progress, TaskResults
 from fsm_agent.agents.handoffs import check_policy
 from fsm_agent.agents.hooks import Listener
-from fsm_agent.agents.persistence import run_name
 from fsm_agent.agents.runnable import (
     Runnable,
     Sink,
@@ -30,6 +29,7 @@ from fsm_agent.agents.runnable import (
     run,
     stream,
 )
+from fsm_agent.agents.stored_runs import run_name
 from fsm_agent.agents.task_messages import check_needs
 from fsm_agent.call.journal import Header
 from fsm_agent.call.outcomes import Outcome

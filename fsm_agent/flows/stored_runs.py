@@ -13,7 +13,7 @@ from fsm_agent._internal.structs import Value, from_json, to_json
 from fsm_agent._internal.text import guess
 from fsm_agent.agents.run_handle import Before, RunHandle, runs_named
 from fsm_agent.agents.runnable import Sink, arun, astream, check_sink, run, stream
-from fsm_agent.agents.runs import BoundRuns
+from fsm_agent.agents.stored_runs import BoundRuns
 from fsm_agent.call.journal import VERSION, Header, Journal, kept_lines
 from fsm_agent.call.limits import Limits
 from fsm_agent.call.outcomes import Outcome, Returned

@@ -20,7 +20,7 @@ from typing import Any, Self, TypeAlias
 from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.agents.run_handle import post_answers
 from fsm_agent.agents.runnable import Runnable, adrive_claimed
-from fsm_agent.agents.runs import aclaim_run
+from fsm_agent.agents.stored_runs import aclaim_run
 from fsm_agent.call.header import seed_of
 from fsm_agent.call.journal import header_of
 from fsm_agent.errors import UsageError
