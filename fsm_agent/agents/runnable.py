@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from fsm_agent.agents.nested_calls import acall_inside, call_inside
+from fsm_agent.call.derived_events import last_event
 from fsm_agent.call.journal import Header
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.errors import UsageError
@@ -170,7 +171,7 @@ async def astream(runnable: Runnable, begun: Callable[[], Awaitable[Claimed]]) -
                 if tell is not None:
                     tell(reported)
                 yield reported
-    last = drivers.last_event(process)
+    last = last_event(process)
     if tell is not None:
         tell(last)
     yield last

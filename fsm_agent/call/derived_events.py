@@ -1,4 +1,4 @@
-"""Events that are derived from records: changes to dialogs, and the starts and ends of functions that are agents.
+"""Events that are derived from records: changes to dialogs, starts and ends of agents as functions, the last event.
 
 `fsm_agent.context.fitting` reports what a request masks or leaves out.  `fsm_agent.runtime.call_activities` reports
 loops.
@@ -10,12 +10,29 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fsm_agent.call.effects import RunFunction
-from fsm_agent.call.process import SEPARATOR, Process, along, inside
+from fsm_agent.call.process import SEPARATOR, Process, along, inside, open_effects, questions_of, wakes_at_s
 from fsm_agent.call.record import CallRecord, ProcessRecord
-from fsm_agent.messages.events import Event, FunctionEnded, FunctionStarted, HistoryChanged, Inside, Stepped
+from fsm_agent.messages.events import (
+    Done,
+    Event,
+    FunctionEnded,
+    FunctionStarted,
+    HistoryChanged,
+    Inside,
+    Stepped,
+    Suspended,
+)
 from fsm_agent.messages.message import FunctionCall
 
 _ENDS = ("returned", "function_failed")
+
+
+def last_event(process: Process) -> Event:
+    """Return the last event: `Done`, or `Suspended` with the open questions."""
+    if process.effects:
+        keys = [effect.key for effect in open_effects(process)]
+        return Suspended(tuple(keys), wakes_at_s(process), questions_of(process))
+    return Done(process.result_so_far)
 
 
 def with_history(process: Process, before: Any, events: Sequence[Event]) -> Sequence[Event]:

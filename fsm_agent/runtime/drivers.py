@@ -13,8 +13,9 @@ from functools import partial
 from types import AsyncGeneratorType
 from typing import Any, Self, TypeAlias, TypeVar
 
-from fsm_agent.call.process import Process, open_effects, questions_of, wakes_at_s
-from fsm_agent.messages.events import Done, Event, Inside, Suspended
+from fsm_agent.call.derived_events import last_event
+from fsm_agent.call.process import Process
+from fsm_agent.messages.events import Event, Inside
 from fsm_agent.runtime import portal
 from fsm_agent.runtime.activity import Activity, cancelled_inside, perform, raise_own_cancellation
 from fsm_agent.runtime.drive_loop import GRACE_S, Driver
@@ -522,11 +523,3 @@ async def adrive(process: Process, environment: Environment, *, recorder: Record
             if reported is not None:
                 yield reported
     yield last_event(process)
-
-
-def last_event(process: Process) -> Event:
-    """Return the last event: `Done`, or `Suspended` with the open questions."""
-    if process.effects:
-        keys = [effect.key for effect in open_effects(process)]
-        return Suspended(tuple(keys), wakes_at_s(process), questions_of(process))
-    return Done(process.result_so_far)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any
 
+from fsm_agent.call.derived_events import last_event
 from fsm_agent.call.effects import CallModel, RunFunction
 from fsm_agent.call.journal import header_of, line_of, retried_in
 from fsm_agent.call.outcomes import FunctionFailed, Replied, Returned
@@ -19,7 +20,6 @@ from fsm_agent.call.replaying import replay
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.messages.events import Event, FunctionEnded, Inside, ReplyCompleted, Stepped
 from fsm_agent.messages.message import FunctionCall
-from fsm_agent.runtime.drivers import last_event
 from fsm_agent.store.claiming import ProcessFactory, replay_run
 from fsm_agent.store.history import RETRIED, HistoryEntry, read
 from fsm_agent.store.listing import is_settled

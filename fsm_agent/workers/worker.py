@@ -22,6 +22,7 @@ from typing import Any, TypeVar, get_args
 from fsm_agent._internal.structs import is_amount, is_whole
 from fsm_agent.agents.options import UNNAMED
 from fsm_agent.agents.runnable import Runnable, Sink
+from fsm_agent.call.derived_events import last_event
 from fsm_agent.call.journal import Header, header_of
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import GivenDeps, Made, deps_for
@@ -29,7 +30,7 @@ from fsm_agent.messages.events import Event, Stepped
 from fsm_agent.prompts.prompt import Prompt, by_path
 from fsm_agent.runtime import portal
 from fsm_agent.runtime.drive_loop import Driver
-from fsm_agent.runtime.drivers import AsyncDriver, SyncDriver, last_event
+from fsm_agent.runtime.drivers import AsyncDriver, SyncDriver
 from fsm_agent.runtime.portal import Aborted, ThreadTask
 from fsm_agent.store.attempts import stuck_in
 from fsm_agent.store.checks import fingerprint_in
