@@ -5,7 +5,7 @@ https://developers.openai.com/api/docs/guides/error-codes, from https://platform
 Anthropic, and from https://cloud.google.com/apis/design/errors for Google (all November 2026).  All other meanings come
 from recorded replies.
 
-The ``Retry-After`` header is read here into `ProviderError.retry_after_s`, which `fsm_agent.runtime.environment`
+The ``Retry-After`` header is read here into `ProviderError.retry_after_s`, which `fsm_agent.runtime.retry_delay`
 applies.
 """
 

@@ -50,8 +50,9 @@ from fsm_agent.messages.reply import MOST, UNUSED, Reply
 from fsm_agent.prompts.output import ANSWER
 from fsm_agent.runtime.activity import Activity, activity_of
 from fsm_agent.runtime.approval import AskActivity
-from fsm_agent.runtime.environment import Environment, request_delay_s
+from fsm_agent.runtime.environment import Environment
 from fsm_agent.runtime.log import LOG, log_error, words
+from fsm_agent.runtime.retry_delay import request_delay_s
 from fsm_agent.validation import invalid, safe_repr
 
 PartialOutputs: TypeAlias = Callable[[Delta], PartialOutput | None]

@@ -1,8 +1,4 @@
-"""The resources for a call (such as its client, clock and approver), and the protocol for its recorder.
-
-If the provider asks for a delay before another attempt, that delay is used.  All other delays come from `tenacity`
-waits; that library is imported at the first failure.
-"""
+"""The resources for a call (such as its client, clock and approver), and the protocol for its recorder."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import field
 from typing_extensions import TypeVar
@@ -25,7 +21,7 @@ from fsm_agent.call.effects import Request
 from fsm_agent.call.outcomes import Approved, Denied, Modified
 from fsm_agent.call.prices import PriceList, Prices
 from fsm_agent.call.process import SEPARATOR, EffectValue
-from fsm_agent.errors import OutcomeError, ProviderError
+from fsm_agent.errors import OutcomeError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.messages.events import Delta, Question
 from fsm_agent.messages.message import FunctionCall
@@ -34,8 +30,6 @@ from fsm_agent.runtime.portal import abort_in_force
 from fsm_agent.runtime.result_pipeline import ResultPipeline
 
 if TYPE_CHECKING:
-    from tenacity import RetryCallState
-
     from fsm_agent.runtime.drive_loop import Driver
 
 
@@ -346,39 +340,3 @@ class Environment(Value, frozen=True, kw_only=True, dict=True):
     def of(cls, client: Client, **changes: Any) -> Environment:
         """Return an environment with this client and its defaults, such as a test double's clock."""
         return cls(client=client, **{**getattr(client, "environment_defaults", {}), **changes})
-
-
-def request_delay_s(
-    error: ProviderError,
-    attempt: int,
-    backoff: Callable[[RetryCallState], float] | None,
-    random: Callable[[], float],
-) -> float:
-    """Return the delay before the next request, after this attempt (counted from 1) failed with ``error``.
-
-    A delay that the provider asks for takes precedence.  `fsm_agent.providers.failures` reads it from the
-    ``Retry-After`` header or from the error's body.
-    """
-    if error.retry_after_s is not None:
-        return error.retry_after_s
-    if backoff is None:
-        return doubled_s(1, 60, attempt) * random()  # full jitter, so that callers do not return together
-    return delay_s(backoff, attempt, error)
-
-
-def doubled_s(first_s: float, most_s: float, attempt: int) -> float:
-    """Return the delay after a failed attempt, counting attempts from 1.  The delay doubles up to ``most_s``."""
-    from tenacity import wait_exponential
-
-    return delay_s(wait_exponential(multiplier=first_s, max=most_s), attempt)
-
-
-def delay_s(wait: Callable[[RetryCallState], float], attempt: int, error: Exception | None = None) -> float:
-    """Return the delay that a `tenacity` wait sets after a failed attempt, counting attempts from 1."""
-    from tenacity import RetryCallState
-
-    state = RetryCallState(cast("Any", None), None, (), {})
-    state.attempt_number = attempt
-    if error is not None:
-        state.set_exception((type(error), error, None))
-    return float(wait(state))

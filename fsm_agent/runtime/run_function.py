@@ -36,9 +36,10 @@ from fsm_agent.messages.events import Event, FunctionEnded, FunctionProgress, Fu
 from fsm_agent.messages.message import Attachment, FunctionCall, Payload, Text
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime.activity import UserCodeActivity, activity_of, raise_own_cancellation
-from fsm_agent.runtime.environment import Environment, PostedOutcome, Recorder, doubled_s
+from fsm_agent.runtime.environment import Environment, PostedOutcome, Recorder
 from fsm_agent.runtime.log import LOG, log_error, traceback_text, words
 from fsm_agent.runtime.portal import Aborted, Place, in_thread
+from fsm_agent.runtime.retry_delay import doubled_s
 from fsm_agent.validation import invalid
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenacity import wait_exponential
 
-from fsm_agent.runtime.environment import delay_s
+from fsm_agent.runtime.retry_delay import delay_s
 from fsm_agent.store.claiming import Claimed, aclaim
 from fsm_agent.store.errors import StoreClosed
 from fsm_agent.workers.health import BEAT_S
