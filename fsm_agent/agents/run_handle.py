@@ -23,8 +23,8 @@ from fsm_agent.store.claiming import ProcessFactory, replay_run
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.following import Follower
 from fsm_agent.store.history import read
-from fsm_agent.store.listing import is_settled
 from fsm_agent.store.store import MAX_TIME_S, Loaded, Run, Start
+from fsm_agent.store.watching import is_settled
 from fsm_agent.validation import invalid
 
 Result = TypeVar("Result", default=Any, covariant=True)

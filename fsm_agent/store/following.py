@@ -22,9 +22,9 @@ from fsm_agent.messages.events import Event, FunctionEnded, Inside, ReplyComplet
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.store.claiming import ProcessFactory, replay_run
 from fsm_agent.store.history import RETRIED, HistoryEntry, read
-from fsm_agent.store.listing import is_settled
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Loaded, Run
+from fsm_agent.store.watching import is_settled
 
 _log = logging.getLogger("fsm_agent")
 

@@ -34,11 +34,12 @@ from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.forking import fork, past_of
 from fsm_agent.store.journals import Journals
 from fsm_agent.store.leases import LEASE_S, RENEWER
-from fsm_agent.store.listing import ALL, STUCK, RunWatcher
+from fsm_agent.store.listing import ALL, STUCK
 from fsm_agent.store.recorder import Posted, Saved, count_to_keep, is_end_request
 from fsm_agent.store.sql.sqlite import SqliteStore
 from fsm_agent.store.store import Loaded, Run, RunsHealth, Store, Suspension
 from fsm_agent.store.turns import needed_runs
+from fsm_agent.store.watching import RunWatcher
 from fsm_agent.validation import require
 
 RETRIED_STATE = "Retried"  # the state of a run not driven since its retry, if its real state is unknown

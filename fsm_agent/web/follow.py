@@ -33,10 +33,11 @@ from fsm_agent.store.attempts import check_not_stuck
 from fsm_agent.store.claiming import ProcessFactory
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.following import Follower
-from fsm_agent.store.listing import each_listed, is_settled
+from fsm_agent.store.listing import each_listed
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sql.sqlite import MemoryStore
 from fsm_agent.store.store import Run, RunFilter
+from fsm_agent.store.watching import is_settled
 from fsm_agent.validation import require, safe_repr
 from fsm_agent.web.event_log import EventLog, is_last, is_step
 from fsm_agent.web.requests import BadRequest, ClientRequest, answer_questions

@@ -45,9 +45,9 @@ from fsm_agent.functions.context import LATER
 from fsm_agent.prompts.prompt import by_path
 from fsm_agent.store.errors import NotAsked, RunUnknown
 from fsm_agent.store.history import RunHistory, read
-from fsm_agent.store.listing import watched_run
 from fsm_agent.store.runs import Runs, opened
 from fsm_agent.store.store import Run, RunCount, Store
+from fsm_agent.store.watching import watched_run
 from fsm_agent.validation import require
 from fsm_agent.web import run_list
 from fsm_agent.web.auth import OriginCheck, derive_token, is_same, new_token

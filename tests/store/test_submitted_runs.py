@@ -34,7 +34,7 @@ from fsm_agent.agents import RunHandle
 from fsm_agent.call import Cancelled
 from fsm_agent.errors import OutcomeError, ReplayError
 from fsm_agent.messages import FunctionEnded, HistoryChanged, ReplyCompleted
-from fsm_agent.store import NotAsked, RunExists, RunUnknown, Store, listing
+from fsm_agent.store import NotAsked, RunExists, RunUnknown, Store, watching
 from fsm_agent.testing import FakeClock, Script, function_call
 
 PATIENCE_S = 30.0
@@ -62,7 +62,7 @@ def store() -> Store:
 def _waits_shortly(monkeypatch: pytest.MonkeyPatch, store: Store) -> Iterator[None]:
     """Make idle workers and waiting handles look soon.  No thread that waits for a run remains."""
     monkeypatch.setattr("fsm_agent.workers.worker.IDLE_S", 0.01)
-    monkeypatch.setattr(listing, "MAX_REST_S", 0.0)
+    monkeypatch.setattr(watching, "MAX_REST_S", 0.0)
     yield
     for thread in threading.enumerate():
         if thread.name == "fsm_agent run watcher":
@@ -270,7 +270,7 @@ def test_those_who_wait_hear_of_an_end_from_the_store(store: Store, monkeypatch:
     """They do not look again for an hour."""
     agent = agent_of(store, *["Done."] * 5)
     for name in ("FIRST_LOOK_S", "LOOK_S"):
-        monkeypatch.setattr(listing, name, LATER_S)
+        monkeypatch.setattr(watching, name, LATER_S)
 
     async def waited(run: RunHandle[Any]) -> Any:
         return await run.aresult(PATIENCE_S)
@@ -308,7 +308,7 @@ def test_who_waits_looks_less_and_less_often(store: Store, monkeypatch: pytest.M
     assert is_enough.wait(PATIENCE_S)
     for future in futures:
         future.cancel()
-    assert max(pauses_s) > listing.LOOK_S / 2
+    assert max(pauses_s) > watching.LOOK_S / 2
     assert len(looks) <= len(pauses_s) + 1
 
 
@@ -427,7 +427,7 @@ CODE = """
 import sys
 from fsm_agent import Agent, Worker, function
 from fsm_agent.store import Runs
-from fsm_agent.store import NotAsked, RunExists, RunUnknown, Store, listing
+from fsm_agent.store import NotAsked, RunExists, RunUnknown, Store, watching
 from fsm_agent.testing import Script, function_call
 
 @function(needs_approval=True)
