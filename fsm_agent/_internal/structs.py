@@ -38,6 +38,10 @@ from typing_extensions import TypeVar
 from fsm_agent._internal.system import making
 
 UNIONS = (Union, UnionType)  # the origins of a union, which may be written in two ways
+# The keys under which a core schema of pydantic, which is nested dicts, holds others
+NESTING = ("schema", "items_schema", "keys_schema", "values_schema", "extras_schema", "json_schema", "python_schema")
+SEVERAL = ("lax_schema", "strict_schema", "choices", "steps", "definitions", "fields")
+NAMED = ("choices", "fields")  # keys are names if the value is a dict
 
 
 def types_of(annotation: Any) -> tuple[Any, ...]:
@@ -134,6 +138,25 @@ def type_adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
 def _kept(kind: Any, _: str) -> pydantic.TypeAdapter[Any]:
     """Return the cached adapter for a type.  ``repr`` tells apart unions that differ only in their members' order."""
     return pydantic.TypeAdapter(kind)
+
+
+def core_nodes(core: Any) -> Iterator[dict[str, Any]]:
+    """Yield a core schema of pydantic and all schemas in it."""
+    waiting = [core]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list | tuple):
+            waiting += node
+        elif isinstance(node, dict):
+            yield node
+            for key in (*NESTING, *SEVERAL):
+                part = node.get(key)
+                waiting += part.values() if key in NAMED and isinstance(part, dict) else [part]
+
+
+def holds_decimal(core: Any) -> bool:
+    """Return whether a core schema of pydantic takes a `Decimal` somewhere."""
+    return any(node.get("type") == "decimal" for node in core_nodes(core))
 
 
 class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal
-from functools import cache, cached_property, partial
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal, InvalidOperation
+from functools import cache, partial
 from itertools import islice
 from reprlib import Repr
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -17,7 +18,6 @@ from fsm_agent.errors import ParseError
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
-    from pydantic.json_schema import GenerateJsonSchema
 
 Core: TypeAlias = dict[str, Any]  # a core schema of pydantic
 
@@ -57,9 +57,7 @@ _NESTED = (  # keys that hold a schema, or several
 _MAX_TYPES = 7  # JSON Schema has no more
 _UNICODE = re.compile(r"\\[wWdDsSpPbB]")
 _REPEAT = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
-_MAX_PREFIX = 100  # items of a list that may differ in type
-_LONG_NUMBER = re.compile(r"[0-9.]{17}")  # a float keeps all shorter ones
-_DECIMAL = "decimal"  # a type that JSON Schema does not have
+_FLOAT_DIGITS = 15  # that a float always keeps
 
 
 def refused(error: Exception) -> ParseError:
@@ -68,7 +66,8 @@ def refused(error: Exception) -> ParseError:
 
     if isinstance(error, ValidationError):
         return ParseError(described_errors(error))
-    return ParseError(f"input: {type(error).__name__}: {error}"[:1000])
+    kind = "" if isinstance(error, ParseError) else f"{type(error).__name__}: "
+    return ParseError(f"input: {kind}{error}"[:1000])
 
 
 def described_errors(error: ValidationError) -> str:
@@ -103,11 +102,10 @@ def validate_arguments(validator: Validator, arguments: str, schema: Mapping[str
     Some models write a list or an object inside the arguments as a string of JSON, and null for what they leave out.
     Both are accepted, but only where they would otherwise be invalid.
     """
-    exact = validator.quoted(arguments) if isinstance(validator, ExactValidator) else arguments
     try:
-        return arguments, validator.validate_json(exact)
+        return arguments, validator.validate_json(arguments)
     except ValueError as error:
-        if (meant := _meant(exact, error, schema)) is None:
+        if (meant := _meant(arguments, error, schema)) is None:
             raise
     return validate_arguments(validator, meant, schema)  # there may be texts inside texts
 
@@ -205,92 +203,27 @@ def _named(schema: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 class ExactValidator:
-    """Validates JSON with pydantic, without rounding the numbers that a `Decimal` takes.
+    """Validates JSON for a type with a `Decimal`, and refuses a number that would lose digits.
 
-    pydantic reads each number with a point as a float, which keeps some 16 digits.  It reads a `Decimal` in quotes as
-    it is, so this validator puts quotes around the longer numbers that a `Decimal` takes.
-
-    Args:
-        validator: The validator of pydantic.
-        described: A function that returns the JSON Schema, made with a ``schema_generator``.
+    pydantic reads each number with a point as a float, and makes the `Decimal` of that float.  It reads a `Decimal` in
+    quotes as it is, so the model is told to write the number in quotes.
     """
 
-    def __init__(self, validator: Any, described: Callable[..., Mapping[str, Any]]) -> None:
+    def __init__(self, validator: Any) -> None:
         self._validator = validator
-        self._described = described
-
-    @cached_property
-    def _schema(self) -> Mapping[str, Any]:
-        return self._described(schema_generator=_exact_schema())
 
     def validate_json(self, document: str | bytes, /, **options: Any) -> Any:
         """Return the value in a JSON document."""
-        text = document if isinstance(document, str) else document.decode("utf-8", "replace")
-        return self._validator.validate_json(self.quoted(text), **options)
-
-    def quoted(self, document: str) -> str:
-        """Return a document with quotes around the long numbers that a `Decimal` takes."""
-        from pydantic_core import to_json
-
-        if not _LONG_NUMBER.search(document):
-            return document
-        try:
-            whole = [json.loads(document, parse_float=_exact_number)]
-            rounding = _Rounding(self._schema)
-            rounding.round_in(whole, [{"items": self._schema}])
-            return document if rounding.is_whole else to_json(whole[0], inf_nan_mode="constants").decode()
-        except (ValueError, RecursionError):  # pydantic will say what is wrong
-            return document
+        # pydantic says what is wrong with a document that cannot be read here.
+        with suppress(json.JSONDecodeError, UnicodeDecodeError, RecursionError, InvalidOperation):
+            json.loads(document, parse_float=_check_digits, parse_int=str)
+        return self._validator.validate_json(document, **options)
 
 
-class _Rounding:
-    """Rounds the decimals in one document that its schema does not take."""
-
-    def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._schema = schema
-        self._known: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-        self.is_whole = True  # it has rounded all so far
-
-    def round_in(self, holder: Any, schemas: Sequence[Mapping[str, Any]]) -> None:
-        """Turn each `Decimal` in a list or dict of these schemas into a float, except where the schemas take it."""
-        for step, value in [*(holder.items() if isinstance(holder, dict) else enumerate(holder))]:
-            if not isinstance(value, Decimal | dict | list):
-                continue
-            inner = self._schemas_of(schemas, step)
-            if not isinstance(value, Decimal):
-                self.round_in(value, inner)
-            elif any(schema.get("type") == _DECIMAL for schema in inner):
-                self.is_whole = False
-            else:
-                holder[step] = float(value)
-
-    def _schemas_of(self, schemas: Sequence[Mapping[str, Any]], step: str | int) -> Sequence[Mapping[str, Any]]:
-        key = (*map(id, schemas), min(step, _MAX_PREFIX) if isinstance(step, int) else step)
-        if (known := self._known.get(key)) is None:
-            known = expanded([inner for schema in schemas for inner in schemas_of(schema, step)], self._schema)
-            self._known[key] = known
-        return known
-
-
-@cache
-def _exact_schema() -> type[GenerateJsonSchema]:
-    """Return a generator of JSON Schema that tells a `Decimal` from other numbers, and that describes any type."""
-    from pydantic.json_schema import GenerateJsonSchema
-
-    class ExactSchema(GenerateJsonSchema):
-        def decimal_schema(self, schema: Any) -> dict[str, Any]:
-            return {"type": _DECIMAL}
-
-        def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> dict[str, Any]:
-            return {}
-
-    return ExactSchema
-
-
-def _exact_number(text: str) -> float | Decimal:
+def _check_digits(text: str) -> None:
     number = float(text)
-    is_kept = not math.isfinite(number) or Decimal(repr(number)) == Decimal(text)
-    return number if is_kept else Decimal(text)
+    if math.isfinite(number) and Decimal(repr(number)) != Decimal(text):
+        raise ParseError(f"{text[:100]}: expected at most {_FLOAT_DIGITS} digits; write a longer number in quotes")
 
 
 class ArgumentsValidator:

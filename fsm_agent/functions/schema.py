@@ -26,6 +26,7 @@ from typing import (
 
 import typing_extensions
 
+from fsm_agent._internal.structs import holds_decimal
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.arguments import ExactValidator
 from fsm_agent.functions.context import Context
@@ -120,7 +121,7 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
         "name": name,
         "description": "\n\n".join([part for part in texts if part and part != _NO_DESCRIPTION]),
         "parameters": schema,
-        "validator": ExactValidator(adapter.validator, adapter.json_schema),
+        "validator": ExactValidator(adapter.validator) if holds_decimal(adapter.core_schema) else adapter.validator,
         **signature.passing(),
     }
 

@@ -19,16 +19,16 @@ pydantic handles strings, numbers and other plain values, and unions with their 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from enum import Enum
-from functools import partial, reduce
+from functools import reduce
 from itertools import chain, count
 from operator import is_, or_
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_core import SchemaValidator
 
-from fsm_agent._internal.structs import Value, type_adapter
+from fsm_agent._internal.structs import NAMED, NESTING, SEVERAL, Value, core_nodes, holds_decimal, type_adapter
 from fsm_agent.errors import PromptError
 from fsm_agent.functions.arguments import ExactValidator
 from fsm_agent.prompts.repairs import UNCLEAR, only_close
@@ -36,9 +36,6 @@ from fsm_agent.prompts.repairs import UNCLEAR, only_close
 _TAGGED = ""  # the choice of a tagged document; errors do not show it
 _NONE = ""  # the choice of an untagged document that fits no member
 _REST = "other"  # the choice of anything except an object
-_NESTING = ("schema", "items_schema", "keys_schema", "values_schema", "extras_schema", "json_schema", "python_schema")
-_SEVERAL = ("lax_schema", "strict_schema", "choices", "steps", "definitions", "fields")
-_NAMED = ("choices", "fields")  # keys are names if the value is a dict
 _LISTS = ("list", "tuple", "set", "frozenset", "generator")
 _OPAQUE = ("any", "function-plain", "is-instance", "is-subclass", "custom", "call", "arguments", "missing-sentinel")
 
@@ -192,8 +189,7 @@ def adapter_of(kind: Any) -> TypeAdapter[Any] | _Reader:
     adapter: TypeAdapter[Any] = type_adapter(kind)
     core = adapter.core_schema
     read = _Walk(core, "read").of(core)
-    is_plain = read is core and all(node.get("type") != "decimal" for node in _nodes(core))
-    return adapter if is_plain else _Reader(core, read)
+    return adapter if read is core and not holds_decimal(core) else _Reader(core, read)
 
 
 def union_core(cores: Sequence[Core], names: Sequence[str]) -> Core:
@@ -247,7 +243,7 @@ class _Reader:
         self._core = core
         # Without the flag, the prebuilt validators of classes would replace those in the schema.
         validator = SchemaValidator(read, _use_prebuilt=False)
-        self._validator = ExactValidator(validator, partial(self._described, "all"))
+        self._validator = ExactValidator(validator) if holds_decimal(core) else validator
 
     def validate_json(self, document: str, *, context: Any = None) -> Any:
         return self._validator.validate_json(document, context=context)
@@ -280,7 +276,7 @@ class _Walk:
         self._told_apart = 0  # unions so far
         self._is_finite = purpose == "read"  # floats are finite
         self._definitions: dict[str, Core] = {}
-        for node in _nodes(root):
+        for node in core_nodes(root):
             if "ref" in node:
                 self._definitions.setdefault(node["ref"], node)
 
@@ -296,9 +292,9 @@ class _Walk:
         told_apart, is_finite = self._told_apart, self._is_finite
         self._is_finite = is_finite and not (core.get("config") or {}).get("allow_inf_nan")
         changed: dict[str, Any] = {}
-        for key in (*_NESTING, *_SEVERAL):
+        for key in (*NESTING, *SEVERAL):
             old = core.get(key)
-            if key in _NAMED and isinstance(old, dict):
+            if key in NAMED and isinstance(old, dict):
                 inner = {name: self.of(part) for name, part in old.items()}
                 new: Any = old if all(map(is_, inner.values(), old.values())) else inner
             else:
@@ -449,19 +445,6 @@ def _only(tagged: dict[str, Any]) -> Any:
 def _unlike(name: str, taken: Container[str]) -> str:
     free = (one for one in chain([name], (f"{name}_{number}" for number in count(2))) if one not in taken)
     return next(free)
-
-
-def _nodes(core: Core) -> Iterator[Core]:
-    waiting = [core]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, list | tuple):
-            waiting += node
-        elif isinstance(node, dict):
-            yield node
-            for key in (*_NESTING, *_SEVERAL):
-                part = node.get(key)
-                waiting += part.values() if key in _NAMED and isinstance(part, dict) else [part]
 
 
 def _inner(core: Core) -> Core | None:

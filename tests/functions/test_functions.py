@@ -543,13 +543,17 @@ class TestArguments:
         told = json.dumps({"it": wrap({"x": 2, "y": None})})
         assert Function.of(save).bind(told) == {"it": wrap(Point(2))}
 
-    def test_a_decimal_keeps_all_its_digits(self):
-        def pay(amount: decimal.Decimal, at: float = 0.0, note: str = "", **rest: decimal.Decimal): ...
+    def test_a_decimal_that_would_lose_digits_is_refused_unless_it_is_in_quotes(self):
+        def pay(amount: decimal.Decimal, note: str = "", **rest: decimal.Decimal): ...
 
         digits = "1234567890.123456789012345678901"
-        given = f'{{"amount": {digits}, "at": {digits}, "note": null, "tax": {digits}}}'
+        with pytest.raises(ParseError, match=r"input: 1234567890.\S+: expected at most 15 digits; .* in quotes"):
+            Function.of(pay).bind(f'{{"amount": {digits}, "note": null}}')
         exact = decimal.Decimal(digits)
-        assert Function.of(pay).bind(given) == {"amount": exact, "at": float(digits), "tax": exact}
+        assert Function.of(pay).bind(f'{{"amount": "{digits}", "note": null, "tax": 0.1}}') == {
+            "amount": exact,
+            "tax": decimal.Decimal("0.1"),
+        }
 
     def test_lists_and_objects_may_be_written_as_texts(self):
         def order(
