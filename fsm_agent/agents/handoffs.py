@@ -93,7 +93,7 @@ class AgentDelegate:
 
 
 def check_prices_inside(prompt: Prompt) -> None:
-    """If the call has a budget in dollars, refuse functions that are agents whose model has no known price."""
+    """If the call has a budget in dollars, refuse agents used as functions whose model has no known price."""
     left, seen = [prompt], {id(prompt)}  # agents may hand over to each other
     while left:
         offers = left.pop().offers

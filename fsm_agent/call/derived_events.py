@@ -1,4 +1,4 @@
-"""Events that are derived from records: changes to dialogs, starts and ends of agents as functions, the last event.
+"""Events derived from records: changes to dialogs, starts and ends of agents used as functions, and the last event.
 
 `fsm_agent.context.fitting` reports what a request masks or leaves out.  `fsm_agent.runtime.call_activities` reports
 loops.

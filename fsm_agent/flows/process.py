@@ -229,7 +229,7 @@ class FlowProcess(Process):
         return self._inners[name]
 
     def as_events(self, before: Any, steps: Sequence[Event]) -> Sequence[Event]:
-        """Return the events that listeners get for steps, including starts and ends of functions that are agents."""
+        """Return the events that listeners get for steps, including starts and ends of agents used as functions."""
         return with_history(self, before, tuple(with_functions(self, steps)))
 
     def advance(self, key: str, outcome: Any) -> None:

@@ -69,7 +69,7 @@ def _read_file(path: pathlib.Path) -> bytes:
 
 
 def shown_source(source: object) -> str:
-    """Return a source in a form that a message may show."""
+    """Return a source in a form that may appear in a message."""
     return repr(source)[:MAX_SHOWN_CHARS]
 
 

@@ -163,7 +163,7 @@ class Prompt(KnownArguments, Generic[Out]):
     offers: tuple[Function, ...] = field(init=False, repr=False)  # the functions
     by_name: dict[str, Function] = field(init=False, repr=False)  # the functions, as the model calls them
     depended_on: frozenset[str] = field(init=False, repr=False)  # the functions that other functions depend on
-    delegates: frozenset[str] = field(init=False, repr=False)  # the functions that are agents
+    delegates: frozenset[str] = field(init=False, repr=False)  # the agents used as functions
     handoffs: frozenset[str] = field(init=False, repr=False)  # the agents among them that take over the dialog
     tallied: frozenset[str] = field(init=False, repr=False)  # the functions whose runs are counted
     may_host: tuple[HostedTool, ...] = field(init=False, repr=False)  # its hosted tools and its handlers'

@@ -164,7 +164,7 @@ def current_run() -> FunctionActivity | None:
 
 
 def current_depth() -> int:
-    """Return the number of agent calls inside which the running code is nested."""
+    """Return how many agent calls the running code is nested in."""
     run = _run.get()
     return max(run.process.record.depth + 1 if run else 0, _PROGRAM_DEPTH.get())
 

@@ -1,4 +1,4 @@
-"""Reschedules runs that could not be driven, with growing delays.  In the end, they ask a person what to do."""
+"""Reschedules runs that could not be driven, with increasing delays.  In the end, they ask a person what to do."""
 
 from __future__ import annotations
 

@@ -317,7 +317,7 @@ def unknown_question(run: str, key: str, asked: Collection[str]) -> NotAsked:
 
 
 def no_store(place: str) -> StoreError:
-    """Return the error for a path or address that has no store."""
+    """Return the error for a path or address without a store."""
     return StoreError(f"expected a store at {place}, got none")
 
 

@@ -68,7 +68,7 @@ class Follower:
         """Yield the events of the entries that `load` returned.
 
         Entries that the current code cannot replay are reported as they were written: their steps, replies and function
-        results.  These reports have no `HistoryChanged` and no results from functions that are agents.  If the run was
+        results.  These reports have no `HistoryChanged` and no results from agents used as functions.  If the run was
         released later, the entries after that release are replayed, as in `Runs.resume`.
         """
         self.run = loaded.run
@@ -183,7 +183,7 @@ def _function_ended(process: Any, event: Event, returned: FunctionEnded | None) 
 def written_events(runs: Runs, run: str, after: int, end: int) -> Iterator[Event]:
     """Yield the events of the entries after number ``after`` up to ``end`` without replaying them.
 
-    These are steps, replies and functions' results, except results from functions that are agents, which the journal
+    These are steps, replies and functions' results, except results from agents used as functions, which the journal
     does not hold.
     """
     found = read(runs, run)

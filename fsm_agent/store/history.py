@@ -211,7 +211,7 @@ class RunHistory(NamedTuple):
         return Moment(n, at_s, going, sum([entry.usage for entry in self.entries[:n]], UNUSED))
 
     def is_over(self, path: str, state: str) -> bool:
-        """Return whether a process that is in this state is over."""
+        """Return whether a process in this state has ended."""
         process = self.processes[path]
         if process.kind == "flow":
             table = self.table(path)

@@ -82,7 +82,7 @@ class RunQuery(NamedTuple):
 
     @property
     def is_narrow(self) -> bool:
-        """Whether the filter has a name or a service, which few runs match."""
+        """Whether the filter has a name or a service.  Few runs match either of them."""
         return bool(self.which.get("prefix") or self.which.get("service"))
 
 
@@ -116,7 +116,7 @@ def each_listed(store: Store, *, at_a_time: int = 100, **which: Unpack[RunFilter
 
 
 def behind(prefix: str) -> str:
-    """Return the smallest text greater than every text with this prefix, or an empty string if there is none."""
+    """Return the smallest string greater than every string with this prefix, or "" if there is none."""
     kept = prefix.rstrip(chr(sys.maxunicode))
     if not kept:
         return ""

@@ -294,7 +294,7 @@ class Inspector:
         return StreamingResponse((f"{line}\n" for line in lines), media_type="application/jsonl", headers=headers)
 
     def read(self, run: str) -> RunHistory:
-        """Return a run, which is cached until it changes in the store, unless it has pending signals."""
+        """Return a run.  Unless it has pending signals, it is cached until it changes in the store."""
         store = self.runs.store
         row = store.get(run)  # a second signal would not change it
         return read(self.runs, run) if store.pending_signals([run]) else self._read(row)

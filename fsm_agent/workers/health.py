@@ -240,8 +240,8 @@ def register_runs(runs: Runs, registry: CollectorRegistry) -> None:
 class RunsCollector:
     """A thread-safe collector of metrics about the runs in a store.
 
-    The store is asked at most once every `READING_S` seconds, by one thread at a time; other threads get the last
-    answer.
+    The store is queried at most once every `READING_S` seconds, by one thread at a time.  Other threads get the last
+    result.
     """
 
     def __init__(self, runs: Runs) -> None:

@@ -31,7 +31,7 @@ _log = logging.getLogger("fsm_agent")
 
 
 class StorePatience:
-    """Limits how long a store may fail, for example while its server restarts."""
+    """Limits how long a store may keep failing, for example while its server restarts."""
 
     def __init__(self, worker: Worker) -> None:
         self._limit_s = worker.store_patience_s
