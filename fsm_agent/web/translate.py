@@ -63,8 +63,8 @@ class _Inside:
         self.number = 0  # of messages so far
         self.open = ""  # TEXT or REASONING: the message that is being sent
         self.is_replying = False  # whether the current reply has begun
-        self.told = {TEXT: "", REASONING: ""}  # what was sent of the current reply
-        self.calls: dict[int, tuple[str, str, str]] = {}  # of the current reply: id, name and arguments so far
+        self.told: dict[str, list[str]] = {TEXT: [], REASONING: []}  # the pieces sent of the current reply
+        self.calls: dict[int, tuple[str, str, list[str]]] = {}  # of the current reply: id, name and arguments so far
         self.pending: Sequence[Any] = ()  # function calls of a reply that came as a whole
         self.asked: dict[str, str] = {}  # names of functions without a result, by id
         self.known: set[str] = set()  # ids of functions whose call was sent
@@ -140,7 +140,7 @@ class ProtocolTranslator(EventTranslator):
 
     def _begin_reply(self, path: str, seen: _Inside) -> list[Data]:
         seen.is_replying = True
-        seen.told, seen.calls, seen.pending = {TEXT: "", REASONING: ""}, {}, ()
+        seen.told, seen.calls, seen.pending = {TEXT: [], REASONING: []}, {}, ()
         return [*self._close(path, seen), *self._requested(path)]
 
     def _take(self, path: str, seen: _Inside, event: Any) -> list[Data]:  # noqa: C901, PLR0911, PLR0912  # one a case
@@ -150,13 +150,13 @@ class ProtocolTranslator(EventTranslator):
             case ReasoningDelta():
                 return self._say(path, seen, REASONING, event.text)
             case FunctionCallStarted():
-                seen.calls[event.index] = event.id, event.name, ""
+                seen.calls[event.index] = event.id, event.name, []
                 return self._close(path, seen)
             case ArgumentsDelta() if event.index in seen.calls:
-                id, name, so_far = seen.calls[event.index]
-                seen.calls[event.index] = id, name, so_far + event.text
+                seen.calls[event.index][2].append(event.text)
             case FunctionCallCompleted() if event.index in seen.calls:
-                return self._ask(path, seen, *seen.calls[event.index])
+                id, name, pieces = seen.calls[event.index]
+                return self._ask(path, seen, id, name, "".join(pieces))
             case ReplyCompleted():
                 return self._complete(path, seen, event)
             case HistoryChanged():
@@ -199,7 +199,7 @@ class ProtocolTranslator(EventTranslator):
             seen.open = kind
             seen.number += 1
             found += self._began(path, kind, seen.number)
-        seen.told[kind] += text
+        seen.told[kind].append(text)
         return [*found, *self._piece(path, kind, seen.number, text)]
 
     def _close(self, path: str, seen: _Inside) -> list[Data]:
@@ -211,7 +211,7 @@ class ProtocolTranslator(EventTranslator):
         message, found = event.reply.message, list[Data]()
         reasoning = "".join([part.text for part in message.parts if isinstance(part, Reasoning)])
         for kind, whole in ((REASONING, reasoning), (TEXT, message.text)):
-            told = seen.told[kind]
+            told = "".join(seen.told[kind])
             if not whole.startswith(told):
                 found += self._close(path, seen)
                 told = "" if kind == TEXT else whole  # pieces of reasoning may be only a summary

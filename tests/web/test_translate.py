@@ -14,10 +14,13 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from served import Letter, desk, letters
 from support.examples import examples
+from support.time_growth import growth
 
 from fsm_agent import Agent, Approved, Denied, Function, Image, MemoryStore, Modified, UsageError
 from fsm_agent.messages import (
+    ArgumentsDelta,
     Event,
+    FunctionCallStarted,
     FunctionEnded,
     FunctionStarted,
     HistoryChanged,
@@ -255,6 +258,16 @@ class TestReplies:
         pieces = [text[a:b] for a, b in pairwise(ends)][:most]
         told = folded(ag_ui(), [*map(TextDelta, pieces), reply(Text(text))])
         assert "".join([data["delta"] for data in told if "delta" in data]) == text
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("translator", [ag_ui, ai_sdk])
+@pytest.mark.parametrize("piece", [TextDelta("x" * 200), ReasoningDelta("x" * 200), ArgumentsDelta(0, "x" * 200)])
+def test_time_is_linear_in_the_pieces_of_a_reply(translator: Any, piece: Event) -> None:
+    def told(events: list[Event]) -> None:
+        assert folded(translator(), [FunctionCallStarted(0, "1.0", "look"), *events])
+
+    assert growth(lambda size: [piece] * size, told, 1000) < 3
 
 
 class TestSecrets:
