@@ -14,7 +14,7 @@ from served import Letter, desk, letters, reply_to
 from service import running
 from support.chromium import MISSING, chromium
 
-from fsm_agent import Agent, function
+from fsm_agent import Agent, Function, function
 from fsm_agent.testing import Pieces, Script, function_call
 from fsm_agent.web import serve
 
@@ -292,6 +292,24 @@ def test_a_form_begins_with_the_default_of_an_argument(browser: Any, tmp_path: P
         tab.page.click("button.yes")
         tab.sees("2 by mail to Ada: now", ".assistant")
         assert tab.complaints == []
+
+
+@pytest.mark.parametrize("extra", ["copies", "constructor", "toString"])  # each object of JavaScript has the last two
+def test_no_argument_is_approved_unseen(browser: Any, tmp_path: Path, extra: str) -> None:
+    send = Function(
+        name="send",
+        parameters={"type": "object", "properties": {"to": {"type": "string"}}},  # open to other arguments
+        call=lambda **given: f"sent {given}",
+        needs_approval=True,
+    )
+    agent = desk(str(tmp_path / "runs.db")).changed(
+        model=Script(function_call("send", **{"to": "Ada", extra: "everything"}), "Sent."), functions=[send]
+    )
+    with running(serve(agent)) as base:
+        tab = Tab(browser, base)
+        tab.say("send it")
+        tab.page.locator("button.yes").wait_for()
+        assert "everything" in tab.page.locator(".asked textarea").first.input_value()
 
 
 def test_on_a_phone_the_conversations_are_shown_on_demand(browser: Any, tmp_path: Path) -> None:

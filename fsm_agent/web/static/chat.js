@@ -293,7 +293,7 @@ function hasFields(schema, given) {
     return ["string", "boolean"].includes(own.type) && (value === undefined || typeof value === own.type);
   };
   const fields = Object.entries(schema.properties ?? {});
-  return fields.length > 0 && fields.every(fits) && Object.keys(given).every((name) => name in schema.properties);
+  return fields.length > 0 && fields.every(fits) && Object.keys(given).every((name) => Object.hasOwn(schema.properties, name));
 }
 function json(parent, label, value) {
   const box = field(parent, label, "textarea");
