@@ -363,7 +363,7 @@ class Session:
 
 
 class _Watched(ObjectReceiveStream[Any]):
-    """A message stream that replaces lone surrogates and calls ``at_end`` when it ends."""
+    """A message stream that replaces lone surrogates, drops output schemas, and calls ``at_end`` when it ends."""
 
     def __init__(self, stream: ReadStream[Any], at_end: Callable[[], None]) -> None:
         self._stream = stream
@@ -371,7 +371,7 @@ class _Watched(ObjectReceiveStream[Any]):
 
     async def receive(self) -> Any:
         try:
-            return _readable(await self._stream.receive())
+            return _without_output_schemas(_readable(await self._stream.receive()))
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._at_end()
             raise
@@ -396,6 +396,20 @@ def _readable(item: Any) -> Any:
         return SessionMessage(jsonrpc_message_adapter.validate_json(mended(line), by_name=False))
     except (ValueError, TypeError, RecursionError):  # something else is wrong with the line
         return item
+
+
+def _without_output_schemas(item: Any) -> Any:
+    """Drop the output schemas from a list of tools.
+
+    The official client would check results against them with Python's `re`, which a hostile pattern keeps busy forever,
+    and no other thread can run in the meantime.
+    """
+    result = getattr(getattr(item, "message", None), "result", None)
+    tools = result.get("tools") if isinstance(result, dict) else None
+    for tool in tools if isinstance(tools, list) else ():
+        if isinstance(tool, dict):
+            tool.pop("outputSchema", None)
+    return item
 
 
 @asynccontextmanager
@@ -500,7 +514,7 @@ class Connection:
         return await self._answer(session, session.listed(), timeout_s, late)
 
     async def _call(self, session: Session, tool: str, arguments: Mapping[str, Any]) -> CallToolResult:
-        if not session.was_listed:  # the client checks results by the output schemas of the tools
+        if not session.was_listed:  # otherwise the official client would list them, without our limits
             await self._tools_of(session)
         client, late = (
             await session.client(),

@@ -156,6 +156,14 @@ class TestResults:
         for result in (agent.call("How many?"), asyncio.run(agent.acall("How many?"))):
             assert (result.output, result.function_calls[0].result) == ("3.", "3")
 
+    def test_a_result_is_not_searched_by_the_patterns_of_its_server(self, stub):
+        """Python's search may take years for a pattern and a text that were made for it, and it stops all threads."""
+        form = {"type": "object", "properties": {"word": {"type": "string", "pattern": "^b+$"}}}
+        stub.pages = [[{"name": "ask", "inputSchema": ANY, "outputSchema": form}]]
+        stub.tools["ask"] = lambda: text("aaa", structuredContent={"word": "aaa"})
+        with MCPServer.http(stub.url) as server:
+            assert server.call("ask") == 'aaa\n{"word":"aaa"}'
+
     @pytest.mark.system
     @pytest.mark.parametrize(("tool", "told"), [("refuse", r"no entry with \*\*\*"), ("over", "Session terminated")])
     def test_an_error_that_looks_like_the_end_of_a_session_ends_none(self, old_server, tool, told):
