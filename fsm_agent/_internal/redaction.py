@@ -44,7 +44,7 @@ _KEY = re.compile(
 _GAP = re.compile(r"\.\.\.|…")
 _CUT = re.compile(r"\.\.\.|…|[\"')\]}]{0,3}\Z")
 # A name in JSON and its value, which may be cut.  Fewer names are secret here, since a call may be about an account.
-_ARGUMENT = re.compile(r'("(?:[^"\\]|\\.)*+"\s*:\s*)("(?:[^"\\]|\\.)*+"?|[^\s,{}\[\]"]++)')
+_ARGUMENT = re.compile(r'("(?:[^"\\]|\\.){0,200}+"\s*:\s*)("(?:[^"\\]|\\.)*+"?|[^\s,{}\[\]"]++)')
 _SECRET_ARGUMENT = re.compile(
     r"password|passwd|passphrase|passcode|pwd|secret|credential|api_?key|private_?key|(?<!max_)token(?!s)|authori[sz]ation"
     r"|cookie|cvv|(?<![a-z])pin(?![a-z])",

@@ -238,6 +238,16 @@ class TestArguments:
         masked = '{"user": "ann", "password": "***", "note": "sk-a***", "n": 1, "api_key": "***"'
         assert redaction.masked_arguments(given) == masked
 
+    @pytest.mark.nightly
+    @pytest.mark.parametrize(
+        "part", ['\\"', '"', '\\\\"', '"a', '"a" ', "\\", '"a": ', '"a": "', "[", '"password": "x", ']
+    )
+    def test_time_is_linear_in_the_text(self, part: str) -> None:
+        def text(size: int) -> str:
+            return f'["{part * (size // len(part))}", "'
+
+        assert growth(text, redaction.masked_arguments, 2_000) < 3
+
     def test_what_was_not_edited_is_what_it_was(self) -> None:
         original = {"user": "ann", "password": "x", "keys": ["a", "b"], "more": {"pin": "1"}, "n": 1}
         shown = {**original, "password": "***", "keys": ["***", "***"], "more": {"pin": "***"}}
