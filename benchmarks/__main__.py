@@ -17,7 +17,6 @@ from fsm_agent.cli.options import (
     EMBEDDED,
     EMBEDDED_SETTINGS,
     BaseUrl,
-    Debug,
     Json,
     Many,
     Model,
@@ -26,8 +25,7 @@ from fsm_agent.cli.options import (
     settings_and_limits,
     settings_of,
 )
-from fsm_agent.cli.output import json_text, reporting
-from fsm_agent.cli.terminal import Screen
+from fsm_agent.cli.terminal import Screen, json_text
 
 app = typer.Typer()
 
@@ -44,7 +42,6 @@ def bench(
     json_file: Annotated[
         Path | None, typer.Option("--json", dir_okay=False, writable=True, help="Write all samples into this file.")
     ] = None,
-    debug: Debug = False,
 ) -> None:
     """Measure what a call costs on this machine, beside the same work by hand."""
     if context.invoked_subcommand:
@@ -54,19 +51,18 @@ def bench(
     from benchmarks import costs
     from benchmarks import screen as figures
 
-    with reporting(debug):
-        name, measurements = "", list[costs.RequestTiming]()
-        if model is not None:
-            with Screen() as screen, connected(model, base_url, screen) as (client, name):
-                screen.status.state = f"asking {plain(name)}"
-                options = EMBEDDED_SETTINGS if is_embedded(model, base_url) else {}
-                measurements += costs.ask(client, settings_and_limits(options)[0], requests)
-        typer.echo("measuring; this takes ten seconds", err=True)
-        report = figures.measured(runs, model=name, timings=measurements)
-        with Screen(quiet=True) as screen:
-            screen.show(figures.picture(report))
-        if json_file is not None:
-            json_file.write_text(json_text(figures.as_json(report)))
+    name, measurements = "", list[costs.RequestTiming]()
+    if model is not None:
+        with Screen() as screen, connected(model, base_url, screen) as (client, name):
+            screen.status.state = f"asking {plain(name)}"
+            options = EMBEDDED_SETTINGS if is_embedded(model, base_url) else {}
+            measurements += costs.ask(client, settings_and_limits(options)[0], requests)
+    typer.echo("measuring; this takes ten seconds", err=True)
+    report = figures.measured(runs, model=name, timings=measurements)
+    with Screen(quiet=True) as screen:
+        screen.show(figures.picture(report))
+    if json_file is not None:
+        json_file.write_text(json_text(figures.as_json(report)))
 
 
 @app.command()
@@ -75,10 +71,9 @@ def classify(
     base_url: BaseUrl = None,
     options: Annotated[Many, typer.Option("--set", help="A setting, as name=value. Repeatable.")] = None,
     as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Measure how well a model tells positive texts from negative ones, before and after calibration."""
-    with reporting(debug), Screen() as screen, connected(model, base_url, screen) as (client, name):
+    with Screen() as screen, connected(model, base_url, screen) as (client, name):
         items = examples()
         settings, _ = settings_of(model, base_url, options)
         found = []
