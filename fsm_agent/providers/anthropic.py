@@ -75,6 +75,7 @@ _ADAPTIVE = {"type": "adaptive"}  # the default of models whose reasoning is bou
 # Corrections, functions and system prompts change between requests.  By default, the service then refuses the dialog:
 # https://platform.claude.com/docs/en/build-with-claude/preserved-thinking (2026-11).
 _UNBOUND = {"block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+_THOUGHTS = ("thinking", "redacted_thinking")
 _TAKEN_ON = frozenset({"text", "image", "document", "tool_use", "tool_result"})  # never reasoning
 
 
@@ -284,8 +285,8 @@ class _DialogInTurns:
     """Encodes a dialog as a system prompt and alternating user and assistant turns.
 
     Consecutive messages with the same role form one turn.  Function results come first in their turn, directly after
-    the calls.  Texts without a visible character are omitted, because the service refuses them, and so are blanks at
-    the end of a dialog that the model ends.  Other content that the service produced itself is sent back unchanged.
+    the calls.  What the service refuses is omitted: texts without a visible character, reasoning at the end of a turn,
+    and blanks at the end of a dialog that the model ends.  Other content of the service is sent back unchanged.
     """
 
     def __init__(self, model: str, profile: AnthropicProfile) -> None:
@@ -312,13 +313,21 @@ class _DialogInTurns:
 
     @property
     def turns(self) -> list[dict[str, Any]]:
-        if not self._turns:
+        turns: list[tuple[str, list[Block]]] = []
+        for role, given in self._turns:
+            blocks = _without_last_thoughts(given) if role == "assistant" else given
+            if turns and turns[-1][0] == role != "system":
+                turns[-1] = role, turns[-1][1] + blocks
+            elif blocks:
+                turns.append((role, blocks))
+        if not turns:
             raise UsageError("the dialog: expected a message with content after the system message, got none; add one")
-        opening = [{"role": "user", "content": OPENING}] if self._turns[0][0] == "assistant" else []
-        turns = [{"role": role, "content": _unwrap_text(_results_first(blocks))} for role, blocks in self._turns]
-        if turns[-1]["role"] == "assistant":
-            turns[-1]["content"] = _unwrap_text(_without_last_blanks(self._turns[-1][1]))
-        return [*opening, *turns]
+        opening = [{"role": "user", "content": OPENING}] if turns[0][0] == "assistant" else []
+        role, blocks = turns[-1]
+        if role == "assistant":
+            turns[-1] = role, _without_last_blanks(blocks)
+        said = [{"role": role, "content": _unwrap_text(_results_first(blocks))} for role, blocks in turns]
+        return [*opening, *said]
 
     @property
     def uses_computer(self) -> bool:
@@ -418,6 +427,17 @@ def _source(part: Image | Document) -> dict[str, str]:
 
 def _results_first(blocks: Sequence[Block]) -> list[Block]:
     return sorted(blocks, key=lambda block: block.get("type") != "tool_result")
+
+
+def _without_last_thoughts(blocks: list[Block]) -> list[Block]:
+    """Return the blocks without reasoning at the end.
+
+    "The final block in an assistant message cannot be `thinking`": https://github.com/tailcallhq/forgecode/issues/3071
+    """
+    count = len(blocks)
+    while count and blocks[count - 1].get("type") in _THOUGHTS:
+        count -= 1
+    return blocks[:count]
 
 
 def _without_last_blanks(blocks: list[Block]) -> list[Block]:

@@ -387,8 +387,8 @@ def test_an_attachment_of_a_result_is_sent_once(target: Target) -> None:
 
 
 def test_a_breakpoint_stands_on_a_turn_that_was_written_before() -> None:
-    thought = Opaque(wire="anthropic", data={"type": "redacted_thinking", "data": "x"})
-    dialog = [USER, Message.of("assistant", "a"), Message.of("user", "b"), Message.of("assistant", thought)]
+    search = Opaque(wire="anthropic", data={"type": "server_tool_use", "id": "x", "name": "web_search", "input": {}})
+    dialog = [USER, Message.of("assistant", "a"), Message.of("user", "b"), Message.of("assistant", search)]
     target = replace(PLAIN[2], settings=Settings(cache="5m"))
     assert target.sent(dialog) == target.afresh(dialog)
     turns = target.sent(dialog)["messages"]

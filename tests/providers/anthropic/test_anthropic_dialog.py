@@ -100,6 +100,21 @@ def test_last_words_of_the_model_end_without_blanks_which_the_service_refuses() 
     assert contents == ["hi", [said("a "), said("b\t")], "hi", [said("c "), said("d")]]
 
 
+def test_reasoning_that_nothing_follows_does_not_go_back() -> None:
+    signed = (ours(adds_to="thinking", signature="S"), Reasoning(text="hm"))
+    thought, hidden = {"type": "thinking", "thinking": "hm", "signature": "S"}, ours(type="redacted_thinking", data="R")
+    again = Message.of("user", "again")
+    assert turns(USER, Message.of("assistant", *signed, hidden), again) == [
+        {"role": "user", "content": [said("hi"), said("again")]}
+    ]
+    assert turns(USER, Message.of("assistant", *signed, "a ", hidden), again)[1]["content"] == [thought, said("a ")]
+    apart = Message.of("assistant", *signed), Message.of("assistant", "a")
+    assert turns(USER, *apart, again)[1]["content"] == [thought, said("a")]
+    assert turns(USER, Message.of("assistant", *signed)) == turns(USER)
+    with pytest.raises(UsageError):
+        turns(Message.of("assistant", *signed))
+
+
 def test_dialog_of_nothing_is_refused() -> None:
     for messages in [(), (Message.of("system", "Be terse."),), (Message.of("user", ""),)]:
         with pytest.raises(UsageError):
@@ -280,12 +295,14 @@ def test_what_another_wire_said_is_told_without_what_only_it_understands() -> No
         ((ours(adds_to="text", citations=CITED), Opaque(wire="x", data={}), "hi"), "hi"),
         ((Opaque(wire="x", data={"adds_to": "text", "y": 1}), "hi"), "hi"),
         ((Opaque(wire="anthropic", data=[1]), "hi"), "hi"),
-        ((Reasoning(text="hm"), ours(adds_to="thinking", signature="s"), Reasoning(text="")), None),
+        (
+            (Reasoning(text="hm"), ours(adds_to="thinking", signature="s"), Reasoning(text=""), "hi"),
+            [{"type": "thinking", "thinking": "", "signature": "s"}, said("hi")],
+        ),
     ],
 )
 def test_what_a_block_has_beside_is_given_to_no_other(parts: tuple[Any, ...], content: Any) -> None:
-    unsigned = [{"type": "thinking", "thinking": "", "signature": "s"}]
-    assert turns(USER, Message.of("assistant", *parts))[1]["content"] == (content or unsigned)
+    assert turns(USER, Message.of("assistant", *parts))[1]["content"] == content
 
 
 def test_message_that_holds_what_it_cannot_is_refused() -> None:
