@@ -214,6 +214,12 @@ DEEPSEEK_MODELS: Overrides = (
 
 QWEN_MODELS: Overrides = tuple([(family, _NOT_FORCED) for family in ("qwen3.[5-9]*", "*-thinking*", "qwq-*")])
 
+# From Mistral's chat template, so the rules hold wherever the models are served.  "Tool call id was … but must be a-z,
+# A-Z, 0-9, with a length of 9": https://github.com/jundot/omlx/issues/1995, June 2026.  "Unexpected role 'user' after
+# role 'tool'": https://github.com/NousResearch/hermes-agent/issues/20154, May 2026.
+_MISTRAL_RULES: Mapping[str, Any] = {"call_id_chars": 9, "user_after_results": False}
+MISTRAL_MODELS: Overrides = (("*[sx]tral*", _MISTRAL_RULES),)
+
 # From recordings.  Logprobs, Gemma and schemas together with functions are from public reports (November 2026).
 GEMINI_MODELS: Overrides = (
     # "function_response.parts is not supported for this model": https://github.com/google-gemini/gemini-cli/issues/19436
@@ -300,6 +306,7 @@ _LLAMA_CPP = Profile(schema_with_functions=False, strict_functions=False, named_
 
 
 def _chat(name: str, base_url: str | None, *key_variables: str, **facts: Any) -> Provider:
+    facts["models"] = (*MISTRAL_MODELS, *facts.get("models", ()))
     return Provider(name=name, codec=CHAT, base_url=base_url, key_variables=key_variables, **facts)
 
 
@@ -328,7 +335,7 @@ _AZURE = Provider(
     key_header="api-key",
     profile=_NEWER_LIMIT,
     # https://github.com/pydantic/pydantic-ai/issues/6593
-    models=(*OPENAI_MODELS, ("*istral*", {"max_tokens_name": "max_tokens"})),
+    models=(*OPENAI_MODELS, *MISTRAL_MODELS, ("*istral*", {"max_tokens_name": "max_tokens"})),
     other_wire=Api(
         codec=RESPONSES,
         profile=_NEWER_LIMIT.changed(
@@ -429,16 +436,12 @@ _BUILT_IN = (
         "https://api.mistral.ai/v1",
         "MISTRAL_API_KEY",
         # 422 for unknown fields; usage is always sent: https://github.com/dnakov/anon-kode/issues/53
-        # "Tool call id was … but must be a-z, A-Z, 0-9, with a length of 9": https://github.com/karthink/gptel/issues/1203
-        # "Unexpected role 'user' after role 'tool'": https://github.com/zed-industries/zed/pull/31736, read 2026-11-22
         profile=Profile(
             stream_usage=False,
             logprobs=False,
             seed_name="random_seed",
             reasoning_name="thinking",
-            call_id_chars=9,
-            user_after_results=False,
-        ),
+        ).changed(**_MISTRAL_RULES),
     ),
     _XAI,
     _XAI.over("openai-responses").changed(name="xai-responses"),

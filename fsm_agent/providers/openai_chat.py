@@ -43,7 +43,7 @@ from fsm_agent.providers.openai_chat_reply import BESIDE_CALLS, REASONING_DETAIL
 from fsm_agent.providers.schemas import sendable_output, sendable_schema
 
 _NOTHING: Mapping[str, Any] = {}
-BRIDGE = "Understood."  # must not be empty: "Assistant message must have either content or tool_calls"
+BRIDGE = "Understood."
 
 
 class OpenAIChatCodec(Codec):
@@ -123,9 +123,14 @@ class _DialogInEntries:
 
 
 def _bridged(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Insert an assistant entry between results and a user message."""
+    """Insert an assistant entry between results and a user message, and omit assistant entries that say nothing.
+
+    "Assistant message must have either content or tool_calls, but not none."
+    """
     bridged = list[dict[str, Any]]()
     for entry in entries:
+        if entry["role"] == "assistant" and not (entry["content"] or entry.get("tool_calls")):
+            continue
         if entry["role"] == "user" and bridged and bridged[-1]["role"] == "tool":
             bridged.append({"role": "assistant", "content": BRIDGE})
         bridged.append(entry)

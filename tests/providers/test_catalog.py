@@ -109,6 +109,18 @@ def test_a_makers_name_before_the_model_does_not_matter() -> None:
     assert PROVIDERS["xai"].profile_of("grok-4") == Profile()
 
 
+def test_mistrals_models_keep_their_rules_whoever_serves_them() -> None:
+    for provider, model, rules in [
+        ("openrouter", "mistralai/mistral-large-2512", (9, False)),
+        ("nvidia", "mistralai/mistral-small-4-119b-2603", (9, False)),
+        ("vllm", "mistralai/Devstral-Small-2507", (9, False)),
+        ("openai-compatible", "mixtral-8x7b", (9, False)),
+        ("openrouter", "openai/gpt-4o", (None, True)),
+    ]:
+        profile = PROVIDERS[provider].profile_of(model)
+        assert (profile.call_id_chars, profile.user_after_results) == rules, model
+
+
 def test_servers_that_close_after_a_stream_are_known() -> None:
     assert {name for name, entry in PROVIDERS.items() if entry.closes_after_stream} == {"llamacpp", "local"}
 

@@ -172,6 +172,8 @@ def test_a_model_that_takes_no_user_behind_results_is_given_a_word_of_its_own_be
         (messages, "user assistant tool", 0),
         ([*messages, stop], "user assistant tool assistant user", 1),
         ([*messages, Message.of("assistant", "3"), stop], "user assistant tool assistant user", 0),
+        ([*messages, Message.of("assistant", ""), stop], "user assistant tool assistant user", 0),
+        ([USER, Message.of("assistant", ""), stop], "user user", 0),
     ):
         request = Request(messages=dialog, functions=(ADD,))
         body = json.loads(codec.encode(request, model="m", profile=profile, stream=False))
