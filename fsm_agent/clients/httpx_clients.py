@@ -284,7 +284,7 @@ def _as_error_of_httpx(error: Exception) -> httpx.TransportError | None:
 
 
 def _of_this_loop(client: httpx.AsyncClient) -> httpx.AsyncClient:
-    """Return the user's client, or raise `UsageError` if it serves another event loop."""
+    """Return the user's client, or raise `UsageError` if it belongs to another event loop."""
     loop = asyncio.get_running_loop()
     if _loop_of.setdefault(client, loop) is not loop:
         raise UsageError(

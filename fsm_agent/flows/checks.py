@@ -406,7 +406,7 @@ def _check_functions(where: str, row: Row[Any], data: Any) -> None:
 
 
 def _check_into(here: str, row: Row[Any], action: IntoField, data: Any) -> None:
-    """Refuse a field that the data lack or whose type differs from the answer's.  Type checkers notice neither."""
+    """Refuse a field that the data lacks or whose type differs from the answer's.  Type checkers notice neither."""
     fields, field, kind = fields_of(data), action.field, row.source.type_for(row.trigger, row.case)  # type: ignore[attr-defined]
     if not fields:
         right = "use a frozen dataclass, or an action that returns the data"

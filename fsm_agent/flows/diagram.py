@@ -204,7 +204,7 @@ def _label(step: Stepped) -> str:
 
 
 def _current(run: FlowProcess, prefix: str) -> set[str]:
-    """Return the ids of the states that the run waits in, including nested states."""
+    """Return the ids of the states in which the run is waiting, including nested states."""
     if isinstance(run, FlowRun):
         ids = {f"{prefix}{run.record.state}"}
         inner = f"{prefix}{run.record.state}/"

@@ -383,8 +383,8 @@ class _Watched(ObjectReceiveStream[Any]):
 def _readable(item: Any) -> Any:
     """Return ``item``, with U+FFFD in place of a lone surrogate.
 
-    JavaScript may cut a text within a surrogate pair and send one half as an escape.  The official client refuses such
-    a line, so the request would hang.
+    JavaScript may cut text within a surrogate pair and send one half as an escape.  The official client refuses such a
+    line, so the request would hang.
     """
     if not isinstance(item, ValidationError):
         return item

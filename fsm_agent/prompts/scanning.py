@@ -122,7 +122,7 @@ def has_documents(text: str) -> bool:
 def _pieces(text: str) -> Iterator[tuple[int, int | None]]:
     """Yield the start and end of each outermost ``{…}`` and ``[…]``, in linear time.
 
-    If a piece never closes, its end is None, and the pieces inside it follow.
+    If a piece is never closed, its end is None, and the pieces inside it follow.
     """
     at = restarts = scanned = 0
     while restarts < _RESTARTS and scanned + len(text) - at <= _MAX_SCANNED:

@@ -565,7 +565,7 @@ def _blocks(content: str | Sequence[Block]) -> Sequence[Block]:
 
 
 def _last(blocks: Sequence[Block]) -> int | None:
-    """Return the index of the last block that can have a breakpoint.  A text can only if it has a visible character."""
+    """Return the index of the last block that can have a breakpoint.  Blank text cannot have one."""
     return next((index for index in reversed(range(len(blocks))) if _is_fit(blocks[index])), None)
 
 

@@ -509,7 +509,7 @@ def _extract_text(value: Any) -> str:
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
-    """Return the counts, in whichever of the services' spellings they come."""
+    """Return the counts, which services spell in different ways."""
     inputs, outputs = object_at(usage, "prompt_tokens_details"), object_at(usage, "completion_tokens_details")
     input_tokens = first_count(usage.get("prompt_tokens"), usage.get("input_tokens"))
     output_tokens = first_count(usage.get("completion_tokens"), usage.get("output_tokens"))

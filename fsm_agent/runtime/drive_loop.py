@@ -298,7 +298,7 @@ class Driver(ABC):
         return bool(self.waiting) and self.waiting[0].is_instant
 
     def _has_posts(self, recorder: Recorder) -> bool:
-        """Return whether there are posts to take.  A step may have made room for those that found none."""
+        """Return whether there are posts to take.  A step may have made room for posts that had none before."""
         if self._no_room and self.process.record is not self._full_at:
             self._full_at = self.process.record
             self._may_have_room = deque(sorted(self._no_room, key=lambda key: self._no_room[key][0].id))

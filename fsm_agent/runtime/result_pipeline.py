@@ -30,7 +30,7 @@ Operation = Literal["read", "grep", "head", "tail", "stats"]
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A text that is kept, with the offsets at which its lines begin."""
+    """Text that is kept, with the offsets at which its lines begin."""
 
     name: str
     text: str

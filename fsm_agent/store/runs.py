@@ -334,7 +334,7 @@ class Runs:
         return True
 
     def _end_at_once(self, run: str) -> None:
-        """Make a run that has not started, or was put off, due at once, because a signal alone would not end it."""
+        """Make a run due at once if it has not started or was put off, because a signal alone would not end it."""
         row = self.store.get(run)
         if row.due_s != 0.0 and not row.is_ended and stuck_in(row) is None:
             with suppress(LeaseLost, RunBusy, RunUnknown):  # it has a driver, or is gone

@@ -187,7 +187,7 @@ def _box(name: str, label: str, tone: str, note: str = "", about: str = "") -> B
 
 
 def _letters(text: str) -> int:
-    """Return a text's width, counted in letters.  Letters in some scripts count twice."""
+    """Return the width of text, counted in letters.  Letters in some scripts count twice."""
     return sum([2 if east_asian_width(letter) in "WF" else 1 for letter in text])
 
 

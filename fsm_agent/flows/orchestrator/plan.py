@@ -400,7 +400,7 @@ def _texts_of(values: Iterable[Any]) -> list[str]:
 
 
 def _bare(text: str) -> str:
-    """Return the last line with text, in lower case and without surrounding marks."""
+    """Return the last line with text, in lower case and without surrounding punctuation."""
     line = text.rstrip().rpartition("\n")[2]
     return " ".join(line.split()).strip(_MARKS).strip().rstrip("!").casefold()
 
