@@ -360,6 +360,15 @@ def test_a_picture_alone_is_refused_at_once(codec: Any, document: dict[str, Any]
     assert not caught.value.retryable
 
 
+def test_what_a_voice_says_is_the_text() -> None:
+    audio = {"id": "audio_1", "data": "UklGRg==", "expires_at": 1, "transcript": "It is noon."}
+    assert whole(CHAT, completion(content=None, audio=audio)).message.text == "It is noon."
+    pieces = [{"id": "audio_1", "transcript": "It is"}, {"transcript": " noon."}, {"data": "UklGRg=="}]
+    reply, deltas = streamed(CHAT, *[chunk(audio=piece) for piece in pieces], chunk("stop"))
+    assert reply.message.text == "It is noon."
+    assert deltas == [TextDelta("It is"), TextDelta(" noon.")]
+
+
 def test_a_picture_beside_words_is_none_of_their_business() -> None:
     reply = whole(CHAT, completion(content="Here.", images=[PICTURE]))
     assert reply.message.parts == (Text("Here."),)
