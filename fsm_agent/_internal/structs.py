@@ -10,7 +10,7 @@ import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, Field, fields
 from functools import cache, cached_property, lru_cache
 from itertools import islice
 from operator import is_
@@ -222,6 +222,16 @@ def defaults_of(cls: type[msgspec.Struct]) -> Mapping[str, Any]:
 def fields_alone(instance: Any) -> dict[str, Any]:
     """Return a dataclass's fields without its cached properties, for pickling and copying."""
     return {item.name: getattr(instance, item.name) for item in fields(instance)}
+
+
+def changed_repr(instance: Any) -> str:
+    """Return a dataclass's repr with only the fields that differ from their defaults."""
+    shown = [item.name for item in fields(instance) if item.repr and getattr(instance, item.name) != _default_of(item)]
+    return f"{type(instance).__qualname__}({', '.join([f'{name}={getattr(instance, name)!r}' for name in shown])})"
+
+
+def _default_of(item: Field[Any]) -> Any:
+    return item.default if item.default_factory is MISSING else item.default_factory()
 
 
 def uncached(instance: Any) -> dict[str, Any]:

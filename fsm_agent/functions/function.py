@@ -16,6 +16,7 @@ import msgspec
 from typing_extensions import ParamSpec, TypeVar
 
 from fsm_agent._internal.registry import Registry
+from fsm_agent._internal.structs import changed_repr
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.arguments import (
     REFUSALS,
@@ -51,7 +52,7 @@ _NO_DOCSTRINGS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Function(Policy, Generic[P, R, Deps]):
     """A function that a model may request, with a name, a description, a schema, a policy, and usually a callable.
 
@@ -90,6 +91,8 @@ class Function(Policy, Generic[P, R, Deps]):
     validator: Validator | None = field(default=None, repr=False)  # made from the schema if None
     delegate: Delegate | None = field(default=None, repr=False)  # the agent or flow behind the function
     source: Callable[..., Any] | None = field(default=None, repr=False)  # what the schema and validator were made from
+
+    __repr__ = changed_repr
 
     def __post_init__(self) -> None:
         if not 0 < len(self.name) <= 64 or not all(c.isascii() and (c.isalnum() or c in "_-") for c in self.name):

@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from typing_extensions import TypeForm, TypeVar
 
 from fsm_agent._internal.redaction import path_tokens, shown_url
-from fsm_agent._internal.structs import New, Value, fields_alone
+from fsm_agent._internal.structs import New, Value, changed_repr, fields_alone
 from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.foreign_names import KnownArguments
 from fsm_agent.functions import hosted_calls as hosted
@@ -91,7 +91,7 @@ class PromptOverrides(PromptValues, total=False):
     parser: Callable[[str], Any] | None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Prompt(KnownArguments, Generic[Out]):
     """A task for a model: a template, the functions that it may call, and the output that it must produce.
 
@@ -195,6 +195,7 @@ class Prompt(KnownArguments, Generic[Out]):
         def __init__(self, template: str, **options: Any) -> None: ...
 
     __getstate__ = fields_alone
+    __repr__ = changed_repr
 
     def __post_init__(self) -> None:
         require("the template of a prompt", self.template, isinstance(self.template, str), "a string")

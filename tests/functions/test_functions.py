@@ -71,6 +71,9 @@ class TestDefinition:
         with pytest.raises(UsageError, match="'ask'"):
             made.run('{"q": "?"}')
 
+    def test_its_repr_leaves_out_the_defaults(self):
+        assert repr(Function(name="roll", once=True)) == "Function(once=True, name='roll')"
+
     def test_its_repr_shows_no_callable(self):
         made = Function.of(functools.partial(lambda key: key, key="secret"), name="f")
         assert "secret" not in repr(made)
