@@ -12,6 +12,7 @@ import base64
 import json
 import logging
 import secrets
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -416,7 +417,10 @@ async def serve_stdio(server: Server[Any]) -> None:
     """Serve one client over standard input and output until it closes them."""
     with own_stdin() as lines:
         async with stdio_server(stdin=anyio.wrap_file(lines)) as (read, write):
-            await server.run(read, write, server.create_initialization_options())
+            try:
+                await server.run(read, write, server.create_initialization_options())
+            finally:
+                sys.stdout.flush()  # to stderr, where it goes until the block ends, and not to the client
 
 
 class Tools:

@@ -49,7 +49,7 @@ def command(store: Path, notes: Path, *kind: str) -> list[str]:
 
 
 def env() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{TESTS}"}
+    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{TESTS}", "PYTHONUNBUFFERED": ""}
 
 
 @contextlib.contextmanager
@@ -154,6 +154,7 @@ def test_what_is_printed_and_read_by_functions_is_not_the_protocol(tmp_path, not
             read.append(json.loads(process.stdout.readline()))
         process.stdin.close()
         assert process.wait(timeout=30) == 0
+        assert process.stdout.read() == ""  # the stray line went to stderr
     assert read[-1]["result"]["content"][0]["text"] == "''"
 
 
