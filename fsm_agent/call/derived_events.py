@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fsm_agent.call.effects import RunFunction
+from fsm_agent.call.journal import stored_name
 from fsm_agent.call.process import SEPARATOR, Process, along, inside, open_effects, questions_of, wakes_at_s
 from fsm_agent.call.record import CallRecord, ProcessRecord
 from fsm_agent.messages.events import (
@@ -31,7 +32,8 @@ def last_event(process: Process) -> Event:
     """Return the last event: `Done`, or `Suspended` with the open questions."""
     if process.effects:
         keys = [effect.key for effect in open_effects(process)]
-        return Suspended(tuple(keys), wakes_at_s(process), questions_of(process))
+        run_id = stored_name(process.journal)
+        return Suspended(tuple(keys), wakes_at_s(process), questions_of(process), run_id)
     return Done(process.result_so_far)
 
 

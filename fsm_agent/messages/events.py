@@ -427,6 +427,7 @@ class Suspended(Value, frozen=True):
     keys: tuple[str, ...]
     wake_at_s: float | None = None  # the Unix time at which the call continues without an answer, or None
     questions: tuple[Question, ...] = ()  # the open questions, each with its key
+    run_id: str = ""  # the run's name in its store, for ``runs.resume``, or "" if there is no store
 
 
 class Done(Value, Generic[Result], frozen=True):

@@ -23,6 +23,7 @@ from fsm_agent import (
     Dialog,
     Function,
     Limits,
+    MemoryStore,
     Message,
     Prompt,
     Settings,
@@ -396,6 +397,13 @@ def test_the_stream_names_a_function_by_one_id_from_its_first_piece_to_its_resul
         assert [one.id for one in calls] == started
         assert [one.arguments for one in calls] == [{"a": a, "b": a + 1} for a in (1, 3, 5)]
         assert [one.arguments_json for one in calls] == [*pieces.values()]
+
+
+def test_a_suspended_stream_of_a_stored_call_names_its_run(script):
+    model = script(function_call("erase", path="x"), "Done.")
+    agent = Agent(model, functions=[erase], name="host", store=MemoryStore())
+    *_, last = agent.stream("go")
+    assert agent.runs.resume(last.run_id, Approved()).output == "Done."
 
 
 def test_a_suspended_stream_ends_without_an_error_and_with_its_questions(script):
