@@ -10,6 +10,7 @@ import asyncio
 import atexit
 import contextvars
 import json
+import logging
 import math
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
@@ -173,6 +174,9 @@ _ERROR_CHARS = 2000
 _TURNS = 8  # twice as many as needed
 
 
+LOG = logging.getLogger("fsm_agent.mcp")
+
+
 class MCPServerError(FsmAgentError):
     """An MCP server cannot be reached, has ended, or violated the protocol.
 
@@ -284,9 +288,11 @@ class Session:
     async def last_words(self) -> str:
         """Close the session, and return the reason why it ended and the last part of the server's stderr, if known."""
         await self.close()
-        return ": ".join(
-            filter(None, [describe_error(self._problem), self._stderr.text(self._target.transport.secrets)])
-        )
+        return ": ".join(filter(None, [describe_error(self._problem), self.stderr()]))
+
+    def stderr(self) -> str:
+        """Return the last part of the server's stderr, without secrets."""
+        return self._stderr.text(self._target.transport.secrets)
 
     async def _own(self) -> None:
         self._scope.deadline = self.home.loop.time() + self._target.start_timeout_s
@@ -305,7 +311,7 @@ class Session:
             self._stop.set()
 
     def _not_opened(self) -> FsmAgentError:
-        target, stderr = self._target, self._stderr.text(self._target.transport.secrets)
+        target, stderr = self._target, self.stderr()
         match self._problem:
             case ConfigError() as error:
                 return error
@@ -548,6 +554,8 @@ class Connection:
             return self.target.failure(f"ended before {what}", await session.last_words())
         if tool is None:
             return self.target.failure("did not list its tools", describe_error(error))
+        if _is_fault(error) and (words := session.stderr()):
+            LOG.warning("%s: the tool %r failed, and the server's stderr ends with:\n%s", self.target, tool, words)
         kind = _Forgotten if _is_forgotten(error) else MCPToolError
         return kind(self.target.scrubbed(f"the tool {tool!r}: {describe_error(error)}"))
 
@@ -585,6 +593,14 @@ def _is_closed(error: Exception) -> bool:
     from mcp_types import CONNECTION_CLOSED
 
     return isinstance(error, MCPError) and (error.code, str(error)) == (CONNECTION_CLOSED, "Connection closed")
+
+
+def _is_fault(error: Exception) -> bool:
+    """Return whether the server could not run a tool, for a reason that only its log gives."""
+    from mcp import MCPError
+    from mcp_types import INTERNAL_ERROR
+
+    return isinstance(error, MCPError) and error.code == INTERNAL_ERROR
 
 
 def _is_forgotten(error: Exception) -> bool:

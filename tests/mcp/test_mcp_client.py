@@ -244,6 +244,24 @@ def test_the_old_transport_of_two_endpoints(port, monkeypatch):
         assert server.call("add", a=1) == "2"
 
 
+@pytest.mark.system
+def test_a_fault_of_a_child_process_is_logged_with_its_last_words(caplog):
+    code = """
+from fsm_agent import Agent
+from fsm_agent.mcp import serve
+serve("shop", [Agent("openai:gpt-5-mini", name="desk")]).run_stdio()
+"""
+    environment = {"PYTHONPATH": str(TESTS.parent), "OPENAI_API_KEY": ""}
+    with (
+        MCPServer.stdio(sys.executable, "-c", code, env=environment) as server,
+        pytest.raises(MCPToolError) as caught,
+    ):
+        server.call("desk", task="Hello.")
+    assert "OPENAI_API_KEY" not in str(caught.value)
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "fsm_agent.mcp"]
+    assert "OPENAI_API_KEY" in line
+
+
 def function_of(server: MCPServer, name: str) -> Any:
     return next(function for function in server.functions if function.name == name)
 
