@@ -407,6 +407,8 @@ def _problem(item: Any) -> Problem:
         return keys, str(item["ctx"]["error"])
     if item["type"] == "extra_forbidden":
         word, known = str(keys[-1])[:MAX_KEY_CHARS], _keys_beside(keys)
+        if "model" in known and word in keys_of(AgentConfig):
+            return keys, ": expected a key of a sub-agent, got one of the whole agent; call other agents in `answer`"
         words = {} if "client" in keys else _WORDS if "model" in known else WORDS
         return keys, f": {word!r} is unknown{remedy(word, known, words)}"
     if keys[-1] == "model" and hasattr(item["input"], "acomplete"):

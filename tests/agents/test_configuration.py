@@ -324,6 +324,11 @@ class TestConstructed:
         assert KEY not in "".join(traceback.format_exception(caught.value))
 
 
+def test_a_sub_agent_has_no_class():
+    with pytest.raises(ConfigError, match=r"agent_configs\.editor\.agent_type.*answer"):
+        build_agent({"agent_type": "paper", "agent_configs": {"editor": {"agent_type": "paper"}}})
+
+
 class TestClients:
     def test_each_sub_agent_has_its_own(self, monkeypatch):
         client = {"api_key": "${EDITOR_KEY}", "base_url": "https://example.invalid/v1"}
