@@ -43,9 +43,9 @@ class TestTask:
             assert Prompt(template).variables == names
 
     def test_its_repr_leaves_out_the_defaults(self):
-        prompt = Prompt("Look at {{ city }}.", output=int, settings={"temperature": 0})
+        prompt = Prompt("{{ city }}?", output=int, settings={"temperature": 0})
         task = prompt(city="Oslo")
-        assert repr(prompt) == "Prompt(template='Look at {{ city }}.', output=<class 'int'>, settings={'temperature': 0})"
+        assert repr(prompt) == "Prompt(template='{{ city }}?', output=<class 'int'>, settings={'temperature': 0})"
         assert repr(task) == f"Task(prompt={prompt!r}, values={{'city': 'Oslo'}})"
 
     def test_functions_from_callables(self):
