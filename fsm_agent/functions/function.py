@@ -45,6 +45,7 @@ Result = TypeVar("Result")
 FnDeps = TypeVar("FnDeps")  # the deps of a function's context
 
 NAME_CHARACTERS = "letters, digits, '_' and '-', 64 at most"  # what every provider accepts
+ATTACHED = "[attachment {}]"  # stands for a file in the text of a result
 _LONG = 1 << 64
 _NO_DOCSTRINGS = (
     "python -OO removes docstrings, so models see no descriptions of functions and arguments;"
@@ -385,7 +386,7 @@ def result_text(value: Any, unknown: set[str] | None = None, files: list[Attachm
 
     def attach(file: Attachment) -> str:
         attached.append(file)
-        return f"[attachment {len(attached)}]"
+        return ATTACHED.format(len(attached))
 
     def plain(inner: Any) -> Any:
         if files is not None and isinstance(inner, Attachment):

@@ -42,6 +42,7 @@ _SECTION = re.compile(  # the first line of a section as Google and Sphinx write
     r"(Args|Arguments|Param(eter)?s|Raises|Except(ion)?s?|Attributes|Examples?|Returns|Yields):$"
     r"|(?P<field>:)(param(eter)?|arg(ument)?|key(word)?|type|raises?|except(ion)?|returns?|rtype|yields?)\b[^:]*:"
 )
+_NOTES = ("warnings", "notes")  # sections as numpy writes them; in other styles, they are text
 _NO_DESCRIPTION = "-"
 _UNCHANGED = (str, int, bool, type(None))  # JSON keeps a value of these types as it is
 _UNRESOLVABLE = (AttributeError, NameError, SyntaxError, TypeError)  # raised for an annotation
@@ -103,7 +104,8 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
     name = str(name or getattr(call, "__name__", "") or getattr(named, "__name__", type(named).__name__))
     signature = _Signature(call, name, namespace)
     docs = docstring_parser.parse(_text_first(_PARAMETERS_FIRST.sub(_described, signature.docstring)))
-    texts = (docs.short_description, docs.long_description)
+    notes = [meta.description for meta in docs.meta if meta.args[0] in _NOTES]
+    texts = (docs.short_description, docs.long_description, *notes)
     documented = {key.strip(): p.description for p in docs.params for key in p.arg_name.split(",")}
     arguments = signature.arguments_type(documented)
     try:

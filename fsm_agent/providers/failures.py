@@ -270,10 +270,11 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
     """
     if milliseconds := _seconds(headers.get("retry-after-ms")):
         return milliseconds / 1000
-    text = headers.get("retry-after")
-    seconds = _seconds(text)
-    if seconds is not None or not text:
-        return seconds or None
+    text = headers.get("retry-after", "")
+    parts = text.split(",")  # of several headers: a proxy may have added its own
+    delays_s = [delay_s for part in parts if (delay_s := _seconds(part.strip())) is not None]
+    if len(delays_s) == len(parts):
+        return max(delays_s) or None
     from email.utils import localtime, parsedate_to_datetime
 
     try:

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from itertools import count
+from itertools import count, pairwise
 from types import CoroutineType
 from typing import Any, TypeAlias
 
@@ -30,7 +30,7 @@ from fsm_agent.call.record import CallRecord
 from fsm_agent.call.spending import with_limits_left
 from fsm_agent.errors import Retry
 from fsm_agent.functions.context import Context
-from fsm_agent.functions.function import Function, result_text
+from fsm_agent.functions.function import ATTACHED, Function, result_text
 from fsm_agent.functions.policy import Default, Retries
 from fsm_agent.messages.events import Event, FunctionEnded, FunctionProgress, FunctionStarted
 from fsm_agent.messages.message import Attachment, FunctionCall, Payload, Text
@@ -402,11 +402,23 @@ class FunctionActivity(UserCodeActivity):
         else:
             parts = value if isinstance(value, (list, tuple)) else (value,)
         files = [part for part in parts if isinstance(part, Attachment)]
-        if self.function.format is not None or not (files or is_payload):
-            text = self._text_of(value, files)
-        else:
-            text = "\n".join([self._text_of(part, files) for part in parts if not isinstance(part, Attachment)])
+        if self.function.format is None and (files or is_payload):
+            return self._in_order(parts)
+        text = self._text_of(value, files)
         return text, tuple(files)
+
+    def _in_order(self, parts: Sequence[Any]) -> tuple[str, tuple[Attachment, ...]]:
+        """Return the text and the files in a list.  If text follows a file, it also says where each file stood."""
+        is_mixed = any(isinstance(a, Attachment) and not isinstance(b, Attachment) for a, b in pairwise(parts))
+        files, lines = list[Attachment](), list[str]()
+        for part in parts:
+            if not isinstance(part, Attachment):
+                lines.append(self._text_of(part, files))
+                continue
+            files.append(part)
+            if is_mixed:
+                lines.append(ATTACHED.format(len(files)))
+        return "\n".join(lines), tuple(files)
 
     def _text_of(self, value: Any, files: list[Attachment]) -> str:
         """Return a value as text for the model, and add the images and documents inside it to ``files``."""

@@ -216,6 +216,16 @@ class TestSchema:
             assert made.description == "Sum.\n\nNever twice.\n\nNote:\n    Only in May.", docstring
             assert made.parameters["properties"]["a"]["description"] == "First.", docstring
 
+    def test_notes_in_the_style_of_numpy_are_part_of_the_description(self):
+        def f(a: int): ...
+
+        parts = ["Sum.", "Parameters\n----------\na : int\n    First.", "Returns\n-------\nint\n    The sum."]
+        parts += ["Warnings\n--------\nNever twice.", "Notes\n-----\nOnly in May.\n\nNot on Sundays."]
+        f.__doc__ = "\n\n".join([*parts, "Examples\n--------\n>>> f(1)\n"])
+        made = Function.of(f)
+        assert made.description == "Sum.\n\nNever twice.\n\nOnly in May.\n\nNot on Sundays."
+        assert made.parameters["properties"]["a"]["description"] == "First."
+
     def test_a_docstring_may_describe_the_parameters_alone(self):
         for docstring in (
             "Args:\n        a: First.\n        b: Second:\n            of two.\n    ",

@@ -153,6 +153,8 @@ def test_headers_say_how_long_to_wait() -> None:
         ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, None),
         ({"retry-after": "0"}, None),
         ({"retry-after": "Fri, 21 Nov 9026 10:00:30 GMT"}, 7 * 24 * 3600.0),
+        ({"retry-after": "7, 9"}, 9.0),
+        ({"retry-after": "9, soon"}, None),
         ({"retry-after": "soon", "date": "Fri, 21 Nov 2026 10:00:00 GMT"}, None),
         ({"retry-after": "-5"}, None),
         ({"retry-after": "nan"}, None),

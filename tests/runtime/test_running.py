@@ -457,6 +457,7 @@ class ScanModel(pydantic.BaseModel):
 class TestWhatItReturned:
     IMAGE = Image(data=b"png", media_type="image/png")
     DOCUMENT = Document(data=b"pdf", media_type="application/pdf")
+    PAIR = (IMAGE, DOCUMENT)
     BOTH = '{"page":"[attachment 1]","of":{"bill":"[attachment 2]"}}'
 
     @pytest.mark.parametrize(
@@ -466,11 +467,13 @@ class TestWhatItReturned:
             (None, "null", ()),
             ([1, "two"], '[1,"two"]', ()),
             (IMAGE, "", (IMAGE,)),
-            (("first", IMAGE, {"page": 2}, DOCUMENT), 'first\n{"page":2}', (IMAGE, DOCUMENT)),
-            (Payload((Text("first"), IMAGE, Text("second"), DOCUMENT)), "first\nsecond", (IMAGE, DOCUMENT)),
+            (("first", IMAGE, DOCUMENT), "first", PAIR),
+            ((IMAGE, "first", {"page": IMAGE}), '[attachment 1]\nfirst\n{"page":"[attachment 2]"}', (IMAGE, IMAGE)),
+            (("first", IMAGE, {"page": 2}, DOCUMENT), 'first\n[attachment 1]\n{"page":2}\n[attachment 2]', PAIR),
+            (Payload((Text("first"), IMAGE, Text("second"))), "first\n[attachment 1]\nsecond", (IMAGE,)),
             (Payload.text("words alone"), "words alone", ()),
-            ({"page": IMAGE, "of": {"bill": DOCUMENT}}, BOTH, (IMAGE, DOCUMENT)),
-            ([DOCUMENT, {"page": IMAGE}], '{"page":"[attachment 2]"}', (DOCUMENT, IMAGE)),
+            ({"page": IMAGE, "of": {"bill": DOCUMENT}}, BOTH, PAIR),
+            ([DOCUMENT, {"page": IMAGE}], '[attachment 1]\n{"page":"[attachment 2]"}', (DOCUMENT, IMAGE)),
             (Scan(page=IMAGE), '{"page":"[attachment 1]"}', (IMAGE,)),
             ([ScanModel(page=IMAGE)], '[{"page":"[attachment 1]"}]', (IMAGE,)),
         ],
