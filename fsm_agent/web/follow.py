@@ -109,6 +109,7 @@ class RunFollower:
         self._prompts = by_path(prompts)
         self._deps, self._drives, self._service = deps, drives, service
         self._driven: dict[str, EventLog] = {}
+        self._failed: dict[str, EventLog] = {}  # of drives that raised an exception, until the next one or `SWEEP_S`
         self._tasks: set[asyncio.Task[None]] = set()
         self._sizes: dict[str, dict[str, int]] = {}  # of runs in memory, by conversation, the oldest first
         self._is_closed = False
@@ -281,7 +282,7 @@ class RunFollower:
         require("after", after, type(after) is int and after >= 0, "the number of steps that the client has")
         place = _Cursor(await self._past(run), after, to_end)
         while not self._is_closed and not place.is_over:
-            told = self._driven.get(run)
+            told = self._driven.get(run) or self._failed.get(run)
             ways = self._read_on(run, place) if told is None else self._hear(place, told)
             async with aclosing(ways) as items:
                 async for item in items:
@@ -365,6 +366,7 @@ class RunFollower:
 
     def _start(self, run: str) -> None:
         if self._drives and not self._is_closed and run not in self._driven:
+            self._failed.pop(run, None)
             self._driven[run] = told = EventLog()
             self._keep(self._drive(run, told))
 
@@ -393,6 +395,11 @@ class RunFollower:
             self._bound_memory(run)
         if told.error is None:
             await self._look_after(run, told)
+            return
+        self._failed[run] = told  # for those who have begun the run but do not listen yet
+        await asyncio.sleep(SWEEP_S)
+        if self._failed.get(run) is told:
+            del self._failed[run]
 
     async def _look_after(self, run: str, told: EventLog) -> None:
         """Continue a run that was answered just as it stopped, or that waits until a set time."""

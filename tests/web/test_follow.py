@@ -659,6 +659,34 @@ def test_a_run_whose_drive_raises_is_put_off() -> None:
     assert due_s > clock.now()
 
 
+def test_one_that_comes_after_a_drive_has_raised_hears_of_it_before_the_next_drive() -> None:
+    drives, has_raised = 0, asyncio.Event()
+
+    def broken(agent: str, extra: Any, user: str) -> Any:
+        nonlocal drives
+        drives += 1
+        raise ZeroDivisionError
+
+    class Warned(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            has_raised.set()
+
+    async def main() -> None:
+        async with RunFollower(desk(), deps=broken) as live:
+            run = await live.begin("Hello")
+            await has_raised.wait()
+            with pytest.raises(ZeroDivisionError):
+                await heard(live, run)
+
+    log, warned = logging.getLogger("fsm_agent"), Warned(logging.WARNING)
+    log.addHandler(warned)
+    try:
+        asyncio.run(main())
+    finally:
+        log.removeHandler(warned)
+    assert drives == 1
+
+
 def test_unknown_runs_and_objects_are_named() -> None:
     async def main() -> None:
         async with RunFollower(desk()) as live:
