@@ -10,6 +10,7 @@ import json
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import MISSING, Field, fields
 from functools import cache, cached_property, lru_cache
 from itertools import islice
@@ -292,6 +293,10 @@ def without_halves(value: Any) -> Any:
     return value
 
 
+# True while values are read that an earlier release may have written; a value may then be one that is refused today.
+IS_OLD: ContextVar[bool] = ContextVar("fsm_agent_is_old", default=False)
+
+
 def from_json(document: str | bytes, kind: Any) -> Any:
     """Read values that `to_json` wrote.
 
@@ -301,10 +306,13 @@ def from_json(document: str | bytes, kind: Any) -> Any:
     try:
         return decoder_of(kind).decode(document)
     except (msgspec.DecodeError, RecursionError) as error:
-        try:  # it may hold NaN or Infinity
+        token = IS_OLD.set(True)
+        try:  # it may hold NaN or Infinity, or values that an earlier release accepted
             return _with_raws(json.loads(document), kind)
         except (ValueError, RecursionError):
             raise ValueError(_words(error)) from None
+        finally:
+            IS_OLD.reset(token)
 
 
 def from_data(data: Any, kind: Any) -> Any:

@@ -16,7 +16,7 @@ from pydantic_core import CoreSchema, core_schema
 from pydantic_core import from_json as json_of
 from pydantic_core.core_schema import SerializationInfo
 
-from fsm_agent._internal.structs import Tagged, Value, from_json, schema_of, to_json
+from fsm_agent._internal.structs import IS_OLD, Tagged, Value, from_json, schema_of, to_json
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.validation import invalid, require, safe_repr
 
@@ -213,7 +213,7 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.data is not None and self.is_text:
+        if self.data is not None and self.is_text and not IS_OLD.get():
             try:
                 self.data.decode()
             except UnicodeDecodeError as error:
@@ -265,8 +265,11 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
 
     @property
     def text(self) -> str | None:
-        """The contents as text, or None if the document is not text or is not loaded."""
-        return self.data.decode("utf-8-sig") if self.is_text and self.data is not None else None
+        """The contents as text, or None if the document is not text or is not loaded.
+
+        In a document that an earlier release stored, U+FFFD takes the place of bytes that are not UTF-8.
+        """
+        return self.data.decode("utf-8-sig", "replace") if self.is_text and self.data is not None else None
 
 
 def _as_utf8(data: bytes, encoding: str | None) -> bytes | None:

@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fsm_agent import Agent, Dialog
+from fsm_agent.call import snapshot
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning, Text
+from fsm_agent.testing import Script
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"pixels" * 100
 JPEG = b"\xff\xd8\xff\xe0" + b"JFIF"
@@ -157,6 +160,17 @@ class TestDocument:
         for encoding in ("utf-8", "no-such", "base64", 5):
             with pytest.raises(UsageError, match="encoding" if encoding != "utf-8" else "utf-8"):
                 Document.of("Größe".encode("latin-1"), encoding=encoding)
+
+    def test_a_stored_document_of_another_encoding_can_still_be_read(self) -> None:
+        """Earlier releases took it."""
+        document = Document(data="Größe".encode(), media_type="text/csv")
+        kept = snapshot(Agent(Script("Hi."), name="a").prepare(Dialog([Message.of("user", document)])))
+        old, new = (base64.b64encode("Größe".encode(encoding)).decode() for encoding in ("latin-1", "utf-8"))
+        assert new in kept
+        call = Agent(Script("Hi."), name="a").restore(kept.replace(new, old))
+        (read,) = call.record.dialog[0].parts
+        assert isinstance(read, Document)
+        assert read.text == "Gr\ufffd\ufffde"
 
     def test_its_bytes_are_never_shown(self) -> None:
         document = Document.of(b"%PDF- pages", name="a.pdf")
