@@ -49,7 +49,17 @@ from typing import Any, TypeAlias, TypeVar
 
 from fsm_agent._internal.system import at_fork
 from fsm_agent.call.outcomes import Cancelled, Expired, Stopped
-from fsm_agent.call.process import NARROWED, SEPARATOR, Change, Deadline, EffectValue, EndRequest, Process
+from fsm_agent.call.process import (
+    INBOX,
+    NARROWED,
+    SEPARATOR,
+    Change,
+    Deadline,
+    EffectValue,
+    EndRequest,
+    Process,
+    prefix_of,
+)
 from fsm_agent.errors import IllegalTrigger, InboxFull, OutcomeError, UsageError
 from fsm_agent.messages.events import Event
 from fsm_agent.runtime import call_activities, probes, run_function  # noqa: F401  # register who performs effects
@@ -126,6 +136,7 @@ class Driver(ABC):
         self._no_room: dict[str, deque[PostedOutcome]] = {}  # posts for inboxes that are full, by key, in order
         self._may_have_room: deque[str] = deque()  # keys in `_no_room` whose first posts are tried again
         self._full_at: object = None  # the record for which there was no room
+        self._unfit: list[PostedOutcome] = []  # posts that no inbox takes
         self._is_debugged = is_debugged()  # read once, so that a step costs nothing when it is off
         as_events: Callable[[Any, Sequence[Event]], Sequence[Event]] | None = getattr(process, "as_events", None)
         self._as_events = as_events  # adds events to the steps; None: the steps are the events
@@ -267,7 +278,8 @@ class Driver(ABC):
     def _come_to_rest(self) -> Generator[Event | None, None, None]:
         assert self.recorder is not None
         assert self.posts_inside is not None
-        self.recorder.leave([post for queue in (*self._no_room.values(), self.posts_inside.refuse()) for post in queue])
+        left = (*self._no_room.values(), self._unfit, self.posts_inside.refuse())
+        self.recorder.leave([post for posts in left for post in posts])
         self.recorder.finish(is_stopped=False)
         yield from self._record_first()
 
@@ -347,19 +359,27 @@ class Driver(ABC):
             if self.recorder.redact is not None:
                 outcome = self.recorder.redact(outcome)
         except Exception as error:  # of any kind: a post that stayed would end each later driver too
-            self.recorder.mark_taken(post, error)
-            return ()
+            return self._refuse(post, error)
         try:
             with nullcontext() if self.probe is None else self.probe.answering(post.key, outcome):
                 steps = self.step(post.key, outcome, is_redacted=True)
         except InboxFull:
             raise
         except (OutcomeError, IllegalTrigger) as error:
-            self.recorder.mark_taken(post, error)
-            return ()
+            return self._refuse(post, error)
         self.recorder.mark_taken(post)
         self._withdraw(post.key)  # a `Change` does not list the effect that was answered
         return steps
+
+    def _refuse(self, post: PostedOutcome, error: Exception) -> Sequence[Event]:
+        """Refuse a post.  One that no inbox takes stays in the store, because newer code may have such a state."""
+        assert self.recorder is not None
+        if prefix_of(post.key) == INBOX and isinstance(error, OutcomeError):
+            LOG.warning("run %s: the post to %r stays in the store: %s", self.recorder.run, post.key, error)
+            self._unfit.append(post)
+        else:
+            self.recorder.mark_taken(post, error)
+        return ()
 
     def _keep_for_function(self, post: PostedOutcome) -> bool:
         """Return whether a post is for a run that a function has begun.

@@ -15,6 +15,7 @@ import msgspec
 
 from fsm_agent._internal.structs import decoder_of, is_finite, is_whole
 from fsm_agent.call.outcomes import Modified, Outcome, Returned
+from fsm_agent.call.process import INBOX, prefix_of
 from fsm_agent.call.question_forms import misfit
 from fsm_agent.errors import OutcomeError, UsageError, hint
 from fsm_agent.messages.events import Question
@@ -353,6 +354,10 @@ def check_answers(answers: Mapping[str, Outcome], run: Run, typed: Collection[st
         UsageError: If an answer is of the wrong kind, or is not the JSON that a state of a flow expects.
         OutcomeError: If an answer does not fit the schema of its question.
     """
+    for key, early in answers.items():
+        if prefix_of(key) == INBOX and not _is_value(early):
+            right, given = "Returned(text=…) with JSON, with strings in double quotes", safe_repr(early)
+            raise UsageError(f"the early answer to {key!r} of the run {run.id!r}: expected {right}, got {given}")
     for question in run.waits:
         outcome = answers.get(question.key)
         if outcome is None:
@@ -394,15 +399,18 @@ def _check_kind(question: Question, outcome: Outcome, run: Run) -> None:
         raise UsageError(
             f"{asked}: expected {_accepted(question)}, got {type(outcome).__name__}; the question stays open"
         )
-    if question.types and isinstance(outcome, Returned) and (outcome.is_error or not _is_json(outcome.text)):
+    if question.types and isinstance(outcome, Returned) and not _is_value(outcome):
         given = f"{'the error ' if outcome.is_error else ''}{outcome.text!r:.80}"
         right = f"JSON of {' | '.join(question.types)}, with strings in double quotes"
         raise UsageError(f"{asked}: expected {right}, got {given}; the question stays open")
 
 
-def _is_json(text: str) -> bool:
+def _is_value(outcome: Outcome) -> bool:
+    """Return whether an outcome may be the value of a state, which is JSON."""
+    if not isinstance(outcome, Returned) or outcome.is_error:
+        return False
     try:
-        json.loads(text)
+        json.loads(outcome.text)
     except (ValueError, RecursionError):
         return False
     return True

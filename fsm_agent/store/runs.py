@@ -179,8 +179,9 @@ class Runs:
         """Post answers to open questions, by key.
 
         The key ``""`` is for outcomes that are not answers, such as `Cancelled`.  A key like ``inbox:review`` belongs
-        to a flow's state that accepts answers before it asks.  Such an answer is checked only by the driver, since
-        there is no question yet.  Other answers must fit their questions' schemas.
+        to a flow's state that accepts answers before it asks.  Such an answer must be JSON.  Only the driver
+        checks its type, since there is no question yet, and an answer that no state accepts stays in the store.  Other
+        answers must fit their questions' schemas.
 
         Args:
             run: The name of the run.

@@ -458,6 +458,37 @@ def test_a_post_for_which_there_is_no_room_makes_no_run_due() -> None:
     assert flow.runs.all.store.get("r").due_s == 0.0
 
 
+@pytest.mark.parametrize(
+    "outcome", [Returned(text="five"), Returned(text="5", is_error=True), FunctionFailed(text="no")]
+)
+def test_a_post_that_can_be_no_value_is_refused_when_it_is_posted(outcome: Any) -> None:
+    flow, _ = full()
+    with pytest.raises(UsageError, match="inbox:more"):
+        flow.runs.all.answer("r", {"inbox:more": outcome})
+    assert not flow.runs.all.store.load("r").signals
+
+
+def test_a_post_that_no_state_takes_stays_for_code_that_has_the_state() -> None:
+    """A service may know the new name of a state before the workers do."""
+    flow, post = full()
+    worker = Worker([flow], flow.store)
+    flow.runs.all.answer("r", {"inbox:more": Returned(text='"five"')})
+    flow.runs.all.answer("r", {"inbox:most": Returned(text="5")})
+    assert worker.run(once=True) == 1
+    assert flow.runs.all.store.get("r").due_s is None
+    post(1)
+    worker.run(once=True)
+    assert [signal.id for signal in flow.runs.all.store.load("r").signals] == [1, 2]
+
+    @wait(int, early=True)
+    def most(d: Data) -> str:
+        return "?"
+
+    rows = [plain.done(more), more.done(most, do=add), most.done(over, do=add)]
+    newer = replace(flow, rows=rows)
+    assert newer.runs.resume("r", {plain: 7}).output.got == (1, 5)
+
+
 def test_each_flow_inside_has_room_of_its_own() -> None:
     inner = Flow("inner", Data, start=plain, rows=[plain.done(more), *asking_at_once.rows], limits=FlowLimits(inbox=1))
     inside = subflow("inside", inner, lambda n: Data())
