@@ -163,7 +163,7 @@ def handoff(
     if is_known:
         _check_system(target)
         name = name or f"transfer_to_{target.name}"
-        described = described or f"Hand the conversation over to {target.name}, who goes on with it."
+        described = described or f"Hand the conversation over to {target.name}, who will continue it."
     made = Function.of(_hand_over, name=name, description=described, needs_approval=needs_approval)
     needy = target.prompt.needs_deps if is_known else None
     return replace(made, delegate=delegate, **needs_of(needy))

@@ -49,7 +49,7 @@ _RESOURCES: Rules = (
     ),
     ("backoff", lambda value: value is None or is_plain(value), "None or a wait of tenacity, such as wait_fixed(5)"),
     ("threads", lambda value: is_whole(value, 0), "a whole number of at least 0"),
-    ("new_id", is_plain, "a function that returns a text"),
+    ("new_id", is_plain, "a function that returns a string"),
     ("random", is_plain, "a function that returns a number from 0 to 1"),
 )
 TASK = Prompt("{{ task }}")  # the default prompt for tasks in plain text

@@ -148,7 +148,7 @@ def _may_be_none(governing: Prompt[Any]) -> bool:
     return governing.parser is None and (None in kinds or NoneType in kinds)
 
 
-NOT_MODIFIED = "The call was not allowed: its arguments would have to be others, and cannot be modified here."
+NOT_MODIFIED = "The call was not allowed: it would need other arguments, which cannot be changed here."
 
 CHANGED = "(The arguments were changed before the function ran: {arguments})"
 

@@ -1,6 +1,6 @@
 """The outcomes of effects, and the events that the table receives in place of some outcomes.
 
-`fsm_agent.call.interpret` decides which event a model's reply becomes.
+`fsm_agent.call.interpret` decides which event an outcome becomes.
 
 ``kind`` is the name of the trigger, and the tag in JSON.  ``at_s`` is the Unix time of the outcome, or 0.0 if unknown.
 """

@@ -25,15 +25,15 @@ from fsm_agent.prompts.prompt import MissingPrompt, Prompt
 from fsm_agent.validation import require
 
 REPEATED = (
-    "The function {name} was already called with these arguments, and no other function has run since; its result "
-    "stands above. Do not call it so again: if you need no other function, give your final answer."
+    "The function {name} was already called with these arguments, and no other function has run since. Its result is "
+    "above. Do not repeat this call. If you need no other function, give your final answer."
 )
 
-TWICE = "The function {name} was called with these arguments before in the same message, and is run once."
+TWICE = "The function {name} was already called with these arguments in the same message, and runs only once."
 
-NOT_TAKEN = "This answer was not taken: give it when you need no other function any more."
+NOT_TAKEN = "This answer was not accepted. Give your final answer once you need no other function."
 
-USED_UP = "{name} may be called {limit} time(s), and that is used up."
+USED_UP = "{name} may be called at most {limit} time(s), and cannot be called again."
 
 _NEVER = Tally()
 
@@ -156,7 +156,7 @@ class _Screen:
         problem = used_up(self.record, function) if self.record.tallies else None
         is_bare = call is self.cut and call.arguments_json.strip() in ("", "{}")
         if problem is None and is_bare and function.parameters.get("properties"):
-            problem = f"The call of {call.name} was cut off at the token limit, before its arguments."
+            problem = f"The call of {call.name} was cut off at the token limit before its arguments."
         if problem is None:
             try:
                 call = as_taken(call, function)

@@ -1,4 +1,7 @@
-"""Network settings: timeouts, limits, proxies, TLS, and the user's client."""
+"""Network settings: timeouts, limits, proxies, TLS, and the user's client.
+
+`fsm_agent.clients.httpx_clients` applies them, and decides when a request goes through a proxy.
+"""
 
 from __future__ import annotations
 

@@ -574,9 +574,9 @@ def check_size(owner: str, name: str, value: Any, least: int = 1) -> None:
 
 
 CONTEXT_RELEASE = (
-    "Free space in your context: what functions returned in these rounds, and is long, is shown to you only as a "
-    "short note from now on. Do it when you have taken from it what you need. Each message in which you called "
-    "functions is a round; the first one for the present task is round 1."
+    "Free space in your context. From now on, long results of functions in these rounds are shown to you only as "
+    "short notes. Do this once you have taken what you need from the results. Each message in which you called "
+    "functions is a round. The first one for the present task is round 1."
 )
 
 

@@ -76,7 +76,7 @@ def input_schema() -> type[GenerateJsonSchema]:
             except (ValidationError, PydanticSerializationError):
                 is_read = False
             if not is_read:
-                why = f"{member!r}: expected a value that JSON can express, such as a text or a number"
+                why = f"{member!r}: expected a value that JSON can express, such as a string or a number"
                 raise PydanticUserError(why, code=None)
 
     class InputSchema(GenerateJsonSchema):

@@ -260,7 +260,7 @@ class Output:
     @cached_property
     def function(self) -> Function:
         """The function whose arguments are the answer."""
-        what = "Give your final answer, once you need no other function.  The task ends with it."
+        what = "Give your final answer once you need no other function. This ends the task."
         return Function(name=ANSWER, description=what, parameters=self.schema or {})
 
     def parse(self, text: str, *, is_cut: bool = False) -> Any:

@@ -8,7 +8,7 @@ same first letter and the same digits.  So "unapproved" is not close to "approve
 
 Repairs are silent: the model is not told about them, but `CallResult.repairs` lists them.  If an answer cannot be
 repaired, `ask_to_fix` in `fsm_agent.call.table` writes the message to the model, using the text from
-`Prompt.on_exception`.
+`Prompt.on_exception`.  Once an answer is usable, the table also removes that message and the failed answers.
 """
 
 from __future__ import annotations

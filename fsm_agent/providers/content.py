@@ -76,7 +76,7 @@ def in_words(document: Document) -> str | None:
 def announced(result: FunctionResult, call_id: str | None) -> str:
     """Return the sentence that introduces a result's attachments when they are sent outside the result."""
     call = f" (call {call_id})" if call_id else ""
-    return f"What {result.name}{call} returned beside its text:"
+    return f"Besides its text, {result.name}{call} returned:"
 
 
 def citations(entries: Any) -> tuple[Citation, ...]:

@@ -2,6 +2,9 @@
 
 An exception from an approver ends the driver.  A check refuses the answer by raising `Retry`; any other exception makes
 the call fail.  Exceptions from a cancelled check are ignored.
+
+`fsm_agent.call.rounds` decides which calls need approval, and `fsm_agent.call.interpret` what the model is told of a
+refusal.
 """
 
 from __future__ import annotations

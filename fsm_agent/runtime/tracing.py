@@ -2,6 +2,8 @@
 
 Recording needs `opentelemetry-api`: ``pip install 'fsm-agent[otel]'``.  The program's tracer and meter providers decide
 where spans and metrics go.
+
+`fsm_agent.runtime.drive_spans` starts and ends the live spans.
 """
 
 from __future__ import annotations

@@ -65,13 +65,13 @@ class TestMaxCalls:
         call = returned(asks(started(named("once", max_calls=1), named("more")), "once"))
         asks(call, "once", "more")
         assert running(call) == ["more"]
-        assert told(returned(call)) == ["once may be called 1 time(s), and that is used up.", "ok"]
+        assert told(returned(call)) == ["once may be called at most 1 time(s), and cannot be called again.", "ok"]
 
     def test_what_one_reply_asks_for_too_often_is_run_as_often_as_it_may(self):
         call = asks(started(named("twice", max_calls=2)), "twice", "twice", "twice")
         assert keys(call) == ["run:2.0", "run:2.1"]
         returned(returned(call))
-        assert told(call)[2] == "twice may be called 2 time(s), and that is used up."
+        assert told(call)[2] == "twice may be called at most 2 time(s), and cannot be called again."
         assert request(call).functions == ()
 
     def test_what_was_not_run_does_not_count(self):

@@ -304,7 +304,7 @@ def test_calls_of_other_functions_come_first() -> None:
     assert "parse_failed" not in [step.trigger for step in result.trace]
     early, added = result.function_calls
     assert (early.name, early.was_run, added.name, added.result) == (ANSWER, False, "add", "42")
-    assert "This answer was not taken" in after.body
+    assert "This answer was not accepted" in after.body
     assert "Input should be a valid integer" not in after.body
 
 

@@ -191,7 +191,7 @@ class TestWhatIsShown:
     def test_by_default_it_is_told_how_long_it_may_be(self):
         model = Model()
         reader(model).call("Read on.")
-        assert "with at most 120 words" in model.asked[0].messages[0].text
+        assert "in at most 120 words" in model.asked[0].messages[0].text
         assert (model.asked[0].functions, model.asked[0].tool_choice) == ((), "none")
 
     def test_another_agent_or_client_writes_it(self):

@@ -118,7 +118,7 @@ def test_a_full_redesign_begins_anew() -> None:
     result = ones.call()
     assert (result.state, result.redesigns, result.steps_executed) == ("step_spent", 4, 2)
     assert result.context == {"a": "A2"}
-    assert "Done by it: a: A" in ones.decided[2]
+    assert "What it has done: a: A" in ones.decided[2]
     assert "dull" in ones.decided[2]
 
 

@@ -162,7 +162,7 @@ def rounds(*results: FunctionResult) -> list[tuple[Message, ...]]:
     ]
 
 
-SHOWN = "What look (call {}) returned beside its text:"
+SHOWN = "Besides its text, look (call {}) returned:"
 
 
 def test_chat_tells_attachments_behind_all_results_of_a_round() -> None:
@@ -304,7 +304,7 @@ def test_gemini_tells_the_others_in_a_turn_behind(
 
 def test_gemini_tells_no_id_that_it_does_not_know() -> None:
     result = returned("1.0", "1", GIF).changed(provider_id=None)
-    assert told(GEMINI, Message.of("tool", result))[1]["parts"][0] == {"text": "What look returned beside its text:"}
+    assert told(GEMINI, Message.of("tool", result))[1]["parts"][0] == {"text": "Besides its text, look returned:"}
 
 
 def test_models_of_gemini_that_take_media_in_results() -> None:
