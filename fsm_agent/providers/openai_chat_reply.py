@@ -117,7 +117,7 @@ def _split_thought(text: str) -> list[Part]:
 class _Call:
     __slots__ = (
         *("arguments", "beside", "id", "index", "is_completed", "is_empty", "is_growing", "is_whole"),
-        *("latest", "name"),
+        *("latest", "name", "told"),
     )
 
     def __init__(self) -> None:
@@ -125,6 +125,7 @@ class _Call:
         self.name = ""
         self.arguments = ArrivingText()
         self.latest = ""  # the latest piece of the arguments
+        self.told = 0  # how many characters of the arguments were reported, if they grow
         self.index: int | None = None  # among the calls of the reply, once it has been announced
         self.is_completed = False
         self.is_growing = True  # each piece of the arguments began with the piece before it
@@ -141,12 +142,20 @@ class _Call:
         if text == "{}" and not self.arguments:
             self.is_empty = True
             return ""
-        self.is_growing = self.is_growing and text.startswith(self.latest)
-        self.latest = text
         if text.startswith("{") and len(text) == self.arguments.length and text == str(self.arguments):
             return ""
+        is_first, was_growing = not self.latest, self.is_growing
+        self.is_growing = was_growing and text.startswith(self.latest)
+        self.latest = text
         self.is_completed = False
-        return self.arguments.add(text)
+        added = self.arguments.add(text)
+        if is_first:
+            self.told = self.arguments.length
+        elif self.is_growing:
+            return ""
+        elif was_growing:
+            return str(self.arguments)[self.told :]
+        return added
 
     def name_goes_on(self, id: str | None = None, text: str = "") -> bool:
         """Return whether another name is more of this call's name, given what arrives with it: an id and arguments."""
@@ -173,6 +182,9 @@ class _Call:
             return []
         self.is_completed = True
         rest = self.arguments.add("{}") if self.is_empty and not self.arguments else self.arguments.end()
+        if self.is_growing:
+            rest = self.whole_arguments()[self.told :]
+            self.told = self.arguments.length
         return [*([ArgumentsDelta(self.index, rest)] if rest else []), FunctionCallCompleted(self.index)]
 
 
@@ -240,7 +252,7 @@ class ArrivingCalls:
         call.index = len(self._calls)
         self._calls.append(call)
         deltas.append(FunctionCallStarted(call.index, call.name, call.id or None))
-        if text := str(call.arguments):
+        if text := str(call.arguments)[: call.told if call.is_growing else None]:
             deltas.append(ArgumentsDelta(call.index, text))
         return deltas
 
