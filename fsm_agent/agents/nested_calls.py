@@ -95,15 +95,16 @@ class _Inside:
                 self._name = self._process.journal.run = f"{self._name}-{_digest(self._process.journal.header)}"
                 continue
             if self._around.recorder is None or not _was_left(claimed[0]):
-                return self._runnable._check_resumed(claimed)
+                return self._pass_answers(self._runnable._check_resumed(claimed))
             self._process.journal.run = f"{self._name}-{next(self._numbers)}"
 
-    def pass_answers(self, recorder: Any) -> None:
+    def _pass_answers(self, claimed: Claimed) -> Claimed:
         """Pass on to a run the answers that the outer run received for it."""
+        recorder = claimed[1]
         if self._around.asks_for_them and recorder is not None:
             recorder.is_asked_outside = True
-            for post in self._around.posts_for(recorder.run):
-                recorder.offer(post)
+            recorder.take_over(self._around.posts_for(recorder.run))
+        return claimed
 
     def check_rested(self, process: Any, recorder: Any) -> FsmAgentError | None:
         """Return the error for a process that waits although its function cannot wait, or None if it has ended.
@@ -119,7 +120,6 @@ class _Inside:
         if self._around.recorder is None:
             raise _no_wait(suspended) from suspended
         self._around.wait_for(process, recorder.run)
-        self._around.take_back(recorder.left)
         raise Aborted
 
     def reclaim(self, process: Any) -> Any:
@@ -162,7 +162,6 @@ def call_inside(runnable: Runnable, task: Any, options: Mapping[str, Any], aroun
             SystemClock().sleep(BUSY_S)
             around.check()
     around.add(process)
-    one.pass_answers(recorder)
     environment, listener = one.environment_of(process), runnable._listener_to(process)
     run(process, environment, listener, recorder, is_shared=False, may_rest=one.may_rest)
     if (suspended := one.check_rested(process, recorder)) is not None:
@@ -184,7 +183,6 @@ async def acall_inside(runnable: Runnable, task: Any, options: Mapping[str, Any]
         except errors.RunBusy:
             await asyncio.sleep(BUSY_S)
     around.add(process)
-    one.pass_answers(recorder)
     environment, listener = one.environment_of(process), runnable._listener_to(process)
     driving = arun(process, environment, listener, recorder)
     await (driving if recorder is None else _until_left(asyncio.ensure_future(driving), process, one))

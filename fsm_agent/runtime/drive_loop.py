@@ -278,8 +278,8 @@ class Driver(ABC):
     def _come_to_rest(self) -> Generator[Event | None, None, None]:
         assert self.recorder is not None
         assert self.posts_inside is not None
-        left = (*self._no_room.values(), self._unfit, self.posts_inside.refuse())
-        self.recorder.leave([post for posts in left for post in posts])
+        self.posts_inside.refuse()
+        self.recorder.unread = sum(map(len, (*self._no_room.values(), self._unfit)))
         self.recorder.finish(is_stopped=False)
         yield from self._record_first()
 

@@ -60,6 +60,7 @@ class Recorder(Protocol):
         is_instant: True if `write` never blocks.
         redact: A function that returns an outcome without its secrets, or None to store outcomes unchanged.
         signals: Posted outcomes for the driver to take.  Any thread may add to them.
+        unread: The number of posts that the driver leaves to a later driver.  They do not make the run due.
     """
 
     @property
@@ -74,6 +75,7 @@ class Recorder(Protocol):
     is_instant: bool
     redact: Callable[[Any], Any] | None
     signals: deque[PostedOutcome]
+    unread: int
 
     @property
     def is_behind(self) -> bool:
@@ -93,9 +95,6 @@ class Recorder(Protocol):
 
     def mark_used(self, posts: Iterable[int]) -> None:
         """Remove the posts with these ids in the next write."""
-
-    def leave(self, posts: Iterable[PostedOutcome]) -> None:
-        """Leave posts to a later driver.  They do not make the run due."""
 
     def keep(self, key: str, outcome: Any) -> None:
         """Keep an outcome for the next driver, because a guard or an action raised an exception when handling it."""
@@ -138,7 +137,6 @@ class PostsInside:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._posts: list[PostedOutcome] = []
-        self._left: set[int] = set()  # ids of posts for which their runs have no room yet
 
     def keep(self, post: PostedOutcome, effects: Iterable[EffectValue]) -> str | None:
         """Keep a post if it is for a run that one of these effects has begun.
@@ -162,16 +160,10 @@ class PostsInside:
             self._posts = [post for post in self._posts if post not in posts]
             self._recorder.mark_used([post.id for post in posts])
 
-    def leave(self, posts: Iterable[int]) -> None:
-        """Leave the posts with these ids to a later driver, because their runs have no room for them yet."""
-        self._left.update(posts)
-
-    def refuse(self) -> list[PostedOutcome]:
-        """Reject all posts that no run will take, because the drive has ended.  Return those that are left."""
+    def refuse(self) -> None:
+        """Reject all remaining posts, because the drive has ended."""
         for post in self._posts:
-            if post.id not in self._left:
-                self._recorder.mark_taken(post, OutcomeError(f"no nested run asks {post.key!r} any longer"))
-        return [post for post in self._posts if post.id in self._left]
+            self._recorder.mark_taken(post, OutcomeError(f"no nested run asks {post.key!r} any longer"))
 
 
 Deps = TypeVar("Deps", default=Any)

@@ -56,8 +56,7 @@ class InnerCalls:
 
     Attributes:
         posts: The answers to the inner runs' questions, by the keys that the questions have in the outer run.
-        used_posts: The answers that the inner runs were given.
-        left_posts: The ids of those for which the inner runs have no room yet.
+        used_posts: The ids of the answers that the inner runs were given.
         waits: What the inner runs wait for.  As long as they wait, nothing that the function returns or raises counts
             as an outcome.
         is_left: True if the driver no longer waits for the function.
@@ -77,8 +76,7 @@ class InnerCalls:
         self.depth = depth
         self.asks_for_them = asks_for_them
         self.posts: list[PostedOutcome] = []
-        self.used_posts: list[PostedOutcome] = []
-        self.left_posts: set[int] = set()
+        self.used_posts: set[int] = set()
         self.waits: list[InsideWait] = []
         self.environment = environment
         self.recorder = recorder
@@ -126,23 +124,19 @@ class InnerCalls:
         return record.changed(limits=record.limits.changed(deadline_s=left_s)) if is_shorter else record
 
     def posts_for(self, run: str) -> list[PostedOutcome]:
-        """Return the answers to an inner run's questions, under the keys that the inner run uses."""
-        prefix = self._place_of(run)
-        own = [post for post in self.posts if post.key.startswith(prefix) and post not in self.used_posts]
-        self.used_posts += own
+        """Return the unused answers to an inner run's questions, under the keys that the inner run uses."""
+        prefix = self.place_of(run)
+        own = [post for post in self.posts if post.key.startswith(prefix) and post.id not in self.used_posts]
+        self.used_posts.update([post.id for post in own])
         return [post.changed(key=post.key.removeprefix(prefix)) for post in own]
-
-    def take_back(self, posts: Iterable[PostedOutcome]) -> None:
-        """Take back answers for which an inner run has no room yet."""
-        self.left_posts.update([post.id for post in posts])
 
     def wait_for(self, process: Process, run: str) -> None:
         """Make the function wait for everything that an inner process waits for."""
-        prefix = self._place_of(run)
+        prefix = self.place_of(run)
         effects: list[EffectValue] = [effect.changed(key=f"{prefix}{effect.key}") for effect in open_effects(process)]
         self.waits.append(InsideWait(run, tuple(effects), wakes_at_s(process)))
 
-    def _place_of(self, run: str) -> str:
+    def place_of(self, run: str) -> str:
         """Return the prefix that an inner run's keys have in the outer run.
 
         In a name that the caller gave, "%" and "/" are escaped.
@@ -538,11 +532,9 @@ class FunctionActivity(UserCodeActivity):
                 for wait in inner.waits
             ]
         )
-        used = {post.id for post in inner.used_posts} - inner.left_posts
-        posts.remove([post for post in posts.of(self.key) if post.id in used])
-        posts.leave(inner.left_posts)
-        known = {post.id for post in inner.posts}
-        return any(post.id not in known for post in posts.of(self.key))  # they came while the function ran
+        posts.remove([post for post in posts.of(self.key) if post.id in inner.used_posts])
+        waiting = tuple([f"{self.key}{SEPARATOR}{inner.place_of(wait.run)}" for wait in inner.waits])
+        return any(post.key.startswith(waiting) for post in posts.of(self.key))  # they came while the function ran
 
     def timeout_outcome(self) -> Ended:
         LOG.warning("%s did not return within %g s", self._log_subject(), self.function.timeout_s)

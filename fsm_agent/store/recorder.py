@@ -112,8 +112,6 @@ class StoreRecorder:
             run is already in the store.
     """
 
-    _unread = 0  # posts of the run itself that its driver leaves to a later one
-
     def __init__(
         self,
         store: Store,
@@ -144,8 +142,7 @@ class StoreRecorder:
         self.is_instant = store.is_volatile
         self.is_lasting = checks.keeps_real_time(store)
         self.signals: deque[PostedOutcome] = deque()
-        self.left: tuple[PostedOutcome, ...] = ()  # posts that were offered to the run, and that found no room
-        self._offered: set[int] = set()  # ids of posts to the enclosing run
+        self.unread = 0
         self.lost: LeaseLost | None = None
         self._process = process
         self._journal: Journal = process.journal
@@ -230,8 +227,7 @@ class StoreRecorder:
             return
         if error is None and post.by and (entries := self._entries):
             entries[-1] = entries[-1].changed(by=post.by)  # the entry of the step that used it
-        if post.id not in self._offered:
-            self._took.append(post.id)
+        self._took.append(post.id)
         self._update_urgency()
         if error is not None:
             _log.warning("run %s: the signal of %s was refused: %s", self.run, post.by or "an unknown author", error)
@@ -368,7 +364,7 @@ class StoreRecorder:
             return _Batch(self._n, lines, chain.digest, None, (), None)
         if self._is_stopped is not None:
             suspension = self._by_the_clock_of_the_store(suspension_of(self._process, is_stopped=self._is_stopped))
-            suspension = suspension.changed(unread=self._unread) if self._unread else suspension
+            suspension = suspension.changed(unread=self.unread) if self.unread else suspension
             if self.is_asked_outside and suspension.due_s != 0.0 and is_in_doubt(self._process):
                 suspension = suspension.changed(questions=())
             if self._failed_with is not None and not suspension.is_ended:
@@ -440,15 +436,18 @@ class StoreRecorder:
         """Load the pending signals, and wake the driver if some are new."""
         self._receive(self.store.load(self.run, after=self._n).signals)
 
-    def offer(self, post: PostedOutcome) -> None:
-        """Pass an outcome to the driver.  It was posted to the enclosing run, and that run will remove the signal."""
-        self._offered.add(post.id)
-        self.signals.append(post)
-
-    def leave(self, posts: Iterable[PostedOutcome]) -> None:
-        left = [*posts]
-        self.left = tuple([post for post in left if post.id in self._offered])
-        self._unread = len(left) - len(self.left)
+    def take_over(self, posts: Sequence[PostedOutcome]) -> None:
+        """Store posts to the enclosing run as signals of this run.  A post that is passed on again has no effect."""
+        if not posts:
+            return
+        if self._create is not None:
+            self.write()
+        for post in posts:
+            signal_id = f"outer:{post.id}"
+            self.store.signal(
+                self.run, "", _body(post.key, post.document), by=post.by, signal_id=signal_id, content=signal_id
+            )
+        self.fetch()
 
     def _receive(self, signals: Iterable[Signal], now_called: Callable[[str], str] = str) -> None:
         is_ending = is_new = False
@@ -526,9 +525,8 @@ class StoreRecorder:
         self._signal(with_prefix(key, Reconcile.prefix), document)
 
     def _signal(self, key: str, document: str) -> None:
-        body = msgspec.json.encode(Posted(key, msgspec.Raw(document.encode()))).decode()
         try:
-            self.store.signal(self.run, "", body, by=f"{self.lease.holder}, late")
+            self.store.signal(self.run, "", _body(key, document), by=f"{self.lease.holder}, late")
         except StoreError as error:
             _log.warning("run %s: the outcome of %s could not be posted: %s", self.run, key, error)
 
@@ -537,6 +535,10 @@ class StoreRecorder:
             self._is_reported = True
             self._update_urgency()
             raise self.lost
+
+
+def _body(key: str, document: str) -> str:
+    return msgspec.json.encode(Posted(key, msgspec.Raw(document.encode()))).decode()
 
 
 _UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)

@@ -614,6 +614,29 @@ def test_a_post_to_a_run_inside_is_taken_although_its_function_runs(fallen: Flow
     assert fallen.runs.resume("r", asked).state == "over"
 
 
+def test_a_post_that_the_outer_run_passes_on_again_counts_once(
+    fallen: Flow[Data], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run inside has taken it, and the outer run died before it removed it."""
+    store = fallen.runs.all.store
+    append, lost = store.append, list[Any]()
+
+    def lose_first(lease: Any, n: int, lines: Any, suspension: Any = None, *, took: Any = (), **options: Any) -> int:
+        if lease.run == "r" and took and not lost:
+            lost.extend(took)
+            took = ()
+        return append(lease, n, lines, suspension, took=took, **options)
+
+    monkeypatch.setattr(store, "append", lose_first)
+    worker = Worker([fallen], store)
+    for n in (1, 2, 0):
+        post_inside(fallen, n)
+        worker.run(once=True)
+    asked = {f"{INSIDE}reconcile:paying#1": Returned(text='"paid"')}
+    assert fallen.runs.resume("r", asked).output.got == (1, 2)
+    assert lost
+
+
 def test_posts_to_the_outer_run_do_not_hide_those_to_the_run_inside(
     fallen: Flow[Data], monkeypatch: pytest.MonkeyPatch
 ) -> None:
