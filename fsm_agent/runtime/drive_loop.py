@@ -433,7 +433,7 @@ class Driver(ABC):
             self._withdrawn.add(key)
 
     def _take_up(self, effects: Iterable[EffectValue]) -> None:
-        active, waiting = self.active, self.waiting
+        active, waiting, instants = self.active, self.waiting, list[Activity]()
         for effect in effects:
             if effect.key in active:
                 activity = active[effect.key]
@@ -450,11 +450,13 @@ class Driver(ABC):
                     continue
                 if waiting and type(waiting[0]) is not type(activity):
                     self._is_mixed = True
-                (waiting.appendleft if activity.is_instant else waiting.append)(activity)
+                (instants if activity.is_instant else waiting).append(activity)
             if activity.timeout_s is not None:
                 self._has_timeouts, self._may_run_inline = True, False
             elif not activity.may_run_inline:
                 self._may_run_inline = False
+        self._is_mixed |= bool(instants and waiting)
+        waiting.extendleft(reversed(instants))
 
     def _wake_next(self) -> None:
         activity = heappop(self._sleeps)[2]

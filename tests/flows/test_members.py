@@ -102,6 +102,22 @@ def test_each_item_that_is_there_at_run_time(driven: Driver, count: int) -> None
     assert run.data.results == tuple(2 * n for n in range(count))
 
 
+@pytest.mark.parametrize("driven", [by_run, by_arun])
+@pytest.mark.parametrize("once", [False, True])
+def test_functions_of_members_begin_in_their_order(driven: Driver, once: bool) -> None:
+    began: list[int] = []
+
+    @execute(once=once, blocking=False)
+    def begin(n: int) -> int:
+        began.append(n)
+        return n
+
+    all_of_them = each("all_of_them", begin, items)
+    flow = Flow("beginning", Batch, start=all_of_them, rows=[all_of_them.done(over, do=keep)])
+    driven(flow, flow.prepare(Batch((1, 2, 3, 4))))
+    assert began == [1, 2, 3, 4]
+
+
 def test_one_that_fails_is_not_the_last_while_others_have_not_begun() -> None:
     by_turns = each("by_turns", double, items, parallel=1, settled=True)
     flow = Flow("by_turns", Batch, start=by_turns, rows=[by_turns.done(over, do=keep_settled)])
