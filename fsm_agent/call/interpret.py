@@ -106,7 +106,7 @@ def checked_output(document: str, record: CallRecord, prompt: Prompt[Any]) -> An
 
 
 def read_changed(document: str, record: CallRecord, governing: Prompt[Any]) -> Any:
-    """Read a changed output from its JSON.  If the parser is the user's own, the output is plain data."""
+    """Read a changed output back from JSON.  If the parser is the user's own, the output is plain data."""
     if governing.parser is not None or governing.expected.is_text:
         return pydantic_core.from_json(document)
     return governing.expected.bare_validated(document, record.parser_args)

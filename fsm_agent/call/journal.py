@@ -233,7 +233,7 @@ class Journal:
 
 
 class PastJournal(Journal):
-    """The journal of a process that was put into a past state.  Such a process can be read but takes no steps."""
+    """The journal of a process returned to an earlier state.  Such a process can be read but takes no steps."""
 
     def add(self, entry: Entry, before: Any) -> None:
         """Reject the entry."""

@@ -412,7 +412,7 @@ Examples:
 
 
 class FunctionsRequested(Value, frozen=True):
-    """A reply that requests functions: its message and its calls, with new ids.  Some calls may already be settled."""
+    """A reply that requests function calls: its message and calls, with new ids.  Some calls may already be settled."""
 
     message: Message
     calls: tuple[FunctionCall, ...]

@@ -367,7 +367,7 @@ class Process(ABC):
         """Read an outcome for the process itself from JSON; see `Process.decode`."""
 
     def beginning(self, name: str) -> tuple[str, str]:
-        """Return the kind of the process and the data that it began with, for readers without its code."""
+        """Return the kind of the process and its initial data, for readers without its code."""
         return "", ""
 
     @property

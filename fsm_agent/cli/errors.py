@@ -46,7 +46,7 @@ def exit_of(error: BaseException) -> tuple[int, str]:
 
 
 def is_ending() -> bool:
-    """Return whether a signal ends the whole command, unlike Ctrl-C, which may end only a part of it."""
+    """Return whether a signal ends the whole command.  Ctrl-C, by contrast, may end only part of it."""
     return bool(_received)
 
 

@@ -48,7 +48,7 @@ class JsonFields(Value, frozen=True, kw_only=True):
 
     A path consists of the keys that lead to a value, joined with dots.  Numbers are list indexes.
     ``item[type=message].text`` matches only if the ``type`` of ``item`` is ``message``.  If each line is a document,
-    the texts from all lines together form the answer.
+    the text from all lines is joined to form the answer.
 
     Raises:
         ConfigError: If a path is invalid.

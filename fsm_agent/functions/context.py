@@ -68,7 +68,7 @@ class Delegate(Protocol):
         """Return the record for a call or run that has not begun.  This must be pure."""
 
     def take_over(self, record: Any, path: str, deps: Any, is_system_own: bool) -> Any:
-        """Return the record for a call that takes over the dialog and has not begun.  This must be pure.
+        """Return the record for a call that takes over the dialog and has not yet begun.  This must be pure.
 
         Args:
             record: The record of the call that hands over its dialog.

@@ -195,7 +195,7 @@ class _Refused(Exception):
 
 
 def current_user() -> str:
-    """Return the subject of the request's token, or the token's client id if it has no subject, or "" without a login.
+    """Return the subject of the request's token, or its client id if it has no subject, or "" if there is no login.
 
     The name is for ``deps`` functions and the journal.  It does not decide who may answer, because the sealed state
     includes the client and the issuer.

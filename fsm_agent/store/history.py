@@ -183,7 +183,7 @@ class RunHistory(NamedTuple):
         return sum([entry.usage for entry in self.entries], UNUSED)
 
     def table(self, path: str = "") -> FlowTable | None:
-        """Return the table of a flow in the run, or None if the process is not a flow or its table is unknown."""
+        """Return the table of the flow, or None if the process is not a flow or its table is unknown."""
         process = self.processes[path]
         return self.tables.get(process.name) if process.kind == "flow" else None
 

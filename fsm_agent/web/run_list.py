@@ -106,7 +106,7 @@ class Found(NamedTuple):
 
 
 def find_runs(store: Store, filters: Filters) -> Found:
-    """Return a page of runs.  The first page of all runs, or of open runs, begins with those that ask a question."""
+    """Return a page of runs.  The first page of all or of open runs begins with the runs that ask a question."""
     asking: list[Run] = []
     has_more = False
     if filters.only in ("", "open") and not filters.after:

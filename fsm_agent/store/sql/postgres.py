@@ -280,8 +280,8 @@ class PostgresStore(SqlStore):
     def remind(self, agents: Sequence[str], *, older_s: float, limit: int) -> int:
         """Send the engine new jobs for runs whose jobs were lost, and return their number.
 
-        These are runs that have been due for a long time without a holder, and runs whose holder has died.  Each of
-        them then counts as newly due, so that runs in a long queue are not given new jobs again and again.
+        These are runs that have long been overdue and have no holder, and runs whose holder has died.  Each of them
+        then counts as newly due, so that runs in a long queue are not given new jobs again and again.
 
         Args:
             agents: The agents whose runs are considered.
