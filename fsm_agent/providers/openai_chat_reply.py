@@ -431,7 +431,7 @@ class ChatDecoder(Decoder):
         content = delta.get("content")
         if content is not None and content != "":
             self._take_content(content)
-        if isinstance(audio := delta.get("audio"), dict) and (words := text_or_none(audio.get("transcript"))):
+        elif isinstance(audio := delta.get("audio"), dict) and (words := text_or_none(audio.get("transcript"))):
             self._add_words(words)
         self._take_calls(delta, is_whole)
         self._has_pictures = self._has_pictures or bool(delta.get("images"))  # OpenRouter, for models that draw

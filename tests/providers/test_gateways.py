@@ -362,7 +362,8 @@ def test_a_picture_alone_is_refused_at_once(codec: Any, document: dict[str, Any]
 
 def test_what_a_voice_says_is_the_text() -> None:
     audio = {"id": "audio_1", "data": "UklGRg==", "expires_at": 1, "transcript": "It is noon."}
-    assert whole(CHAT, completion(content=None, audio=audio)).message.text == "It is noon."
+    for content in (None, "", "It is noon."):
+        assert whole(CHAT, completion(content=content, audio=audio)).message.text == "It is noon."
     pieces = [{"id": "audio_1", "transcript": "It is"}, {"transcript": " noon."}, {"data": "UklGRg=="}]
     reply, deltas = streamed(CHAT, *[chunk(audio=piece) for piece in pieces], chunk("stop"))
     assert reply.message.text == "It is noon."
