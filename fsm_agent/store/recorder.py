@@ -438,16 +438,11 @@ class StoreRecorder:
 
     def take_over(self, posts: Sequence[PostedOutcome]) -> None:
         """Store posts to the enclosing run as signals of this run.  A post that is passed on again has no effect."""
-        if not posts:
-            return
-        if self._create is not None:
-            self.write()
         for post in posts:
-            signal_id = f"outer:{post.id}"
-            self.store.signal(
-                self.run, "", _body(post.key, post.document), by=post.by, signal_id=signal_id, content=signal_id
-            )
-        self.fetch()
+            body, once = _body(post.key, post.document), f"outer:{post.id}"
+            self.store.signal(self.run, "", body, by=post.by, signal_id=once, content=once)
+        if posts:
+            self.fetch()
 
     def _receive(self, signals: Iterable[Signal], now_called: Callable[[str], str] = str) -> None:
         is_ending = is_new = False
