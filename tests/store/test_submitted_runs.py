@@ -128,7 +128,7 @@ def test_a_run_that_asks_is_told_as_a_call_tells_it_and_answered_by_its_handle(s
             run.result(PATIENCE_S)
         with pytest.raises(CallSuspended, match="ask"):
             asyncio.run(run.aresult(PATIENCE_S))
-        *_, last = agent_of(MemoryStore(), function_call("erase", path="x")).stream("Erase x.")
+        *_, last = agent_of(MemoryStore(), function_call("erase", path="x")).stream("Erase x.", run_id="r")
         assert isinstance(last, Suspended)
         assert ([*run.stream()][-1], last.keys, len(last.questions)) == (last, ("ask:1.0",), 1)
         assert run.questions == last.questions == store.get("r").waits, "everywhere in one form"
