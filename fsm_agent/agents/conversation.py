@@ -25,9 +25,9 @@ from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime import drivers
 from fsm_agent.runtime.environment import Environment
 from fsm_agent.runtime.run_function import InnerCalls
-from fsm_agent.store.attempts import stuck_in
 from fsm_agent.store.claiming import Claimed, ProcessFactory, is_told_to_end
 from fsm_agent.store.errors import RunBusy, RunUnknown
+from fsm_agent.store.rescheduling import stuck_in
 from fsm_agent.store.store import Head, Run
 from fsm_agent.store.turns import StoredTurn, check_ended, dialog_at, turn_of, turns_back
 from fsm_agent.validation import require

@@ -18,11 +18,11 @@ from fsm_agent.call.outcomes import Outcome
 from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.messages.events import Event, Question
 from fsm_agent.store import checks as answer_checks
-from fsm_agent.store.attempts import STUCK_STATE, check_not_stuck
 from fsm_agent.store.claiming import ProcessFactory, replay_run
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.following import Follower
 from fsm_agent.store.history import read
+from fsm_agent.store.rescheduling import STUCK_STATE, check_not_stuck
 from fsm_agent.store.store import MAX_TIME_S, Loaded, Run, Start
 from fsm_agent.store.watching import is_settled
 from fsm_agent.validation import invalid

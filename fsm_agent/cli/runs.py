@@ -33,10 +33,10 @@ from fsm_agent.cli.terminal import Screen, json_text, one_line
 from fsm_agent.diagrams.machine_diagrams import table_diagram, trace_diagram
 from fsm_agent.errors import FsmAgentError, ReplayError, UsageError, hint
 from fsm_agent.functions.context import LATER
-from fsm_agent.store.attempts import STUCK_STATE
 from fsm_agent.store.claiming import ProcessFactory
 from fsm_agent.store.history import UNKNOWN, HistoryEntry, RunHistory, divergence, read
 from fsm_agent.store.history import as_json as divergence_json
+from fsm_agent.store.rescheduling import STUCK_STATE
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Run, RunFilter
 

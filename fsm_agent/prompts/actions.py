@@ -13,11 +13,11 @@ from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions.arguments import described_errors
 from fsm_agent.prompts.fields import RecordField, docstring_of, fields_of
 from fsm_agent.prompts.intents import framed_prompt
+from fsm_agent.prompts.json_in_text import Element, elements, mentioned, unescaped
 from fsm_agent.prompts.output import CUT_OFF, MAX_LENGTH, Output, Parsed, Parser, ParserInput, nearly, too_long
 from fsm_agent.prompts.parsers import attributes_of
 from fsm_agent.prompts.prompt import Prompt, PromptOptions
 from fsm_agent.prompts.quoting import is_name
-from fsm_agent.prompts.scanning import Element, elements, mentioned, unescaped
 from fsm_agent.prompts.type_text import name_of
 from fsm_agent.validation import require
 

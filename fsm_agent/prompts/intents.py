@@ -15,10 +15,10 @@ from typing_extensions import TypeForm, TypeVar
 
 from fsm_agent.errors import ParseError, ParseFailed, PromptError, TagNotFound, UsageError
 from fsm_agent.prompts.fields import is_skipped, label_of
+from fsm_agent.prompts.json_in_text import elements, mentioned, unescaped
 from fsm_agent.prompts.output import CUT_OFF, MAX_LENGTH, Output, Parsed, Parser, ParserInput, member, too_long
 from fsm_agent.prompts.prompt import Prompt, PromptOptions
 from fsm_agent.prompts.quoting import guard_of, is_name, quoted
-from fsm_agent.prompts.scanning import elements, mentioned, unescaped
 from fsm_agent.prompts.template import TextGuard, variables
 from fsm_agent.prompts.type_text import prompt_schema
 from fsm_agent.validation import require

@@ -20,8 +20,8 @@ from fsm_agent.functions.function import Function
 from fsm_agent.functions.schema import input_schema, undescribable
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Finish, TokenLogprob
+from fsm_agent.prompts.json_in_text import begins_with_opener, broken, documents, has_documents, is_row, without_thought
 from fsm_agent.prompts.repairs import MATCHED, granted, matched, only_close, repaired
-from fsm_agent.prompts.scanning import begins_with_opener, broken, documents, has_documents, is_row, without_thought
 from fsm_agent.prompts.unions import adapter_of, tags_of
 from fsm_agent.validation import require, safe_repr
 

@@ -20,6 +20,15 @@ from typing_extensions import TypeForm
 
 from fsm_agent.errors import ParseError, PromptError, UsageError
 from fsm_agent.functions.arguments import described_errors
+from fsm_agent.prompts.json_in_text import (
+    blocks,
+    bracketed,
+    broken_brackets,
+    elements,
+    is_tag,
+    mentioned,
+    without_thought,
+)
 from fsm_agent.prompts.output import (
     CUT_OFF,
     MAX_BROKEN,
@@ -37,15 +46,6 @@ from fsm_agent.prompts.output import (
 )
 from fsm_agent.prompts.partial_output import PartialReader
 from fsm_agent.prompts.repairs import granted, repaired
-from fsm_agent.prompts.scanning import (
-    blocks,
-    bracketed,
-    broken_brackets,
-    elements,
-    is_tag,
-    mentioned,
-    without_thought,
-)
 from fsm_agent.validation import require, safe_repr
 
 T = TypeVar("T")

@@ -3,7 +3,7 @@
 Recording needs `opentelemetry-api`: ``pip install 'fsm-agent[otel]'``.  The program's tracer and meter providers decide
 where spans and metrics go.
 
-`fsm_agent.runtime.drive_spans` starts and ends the live spans.
+`fsm_agent.runtime.live_spans` starts and ends the live spans.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def instrument(
         Hi.
     """
     try:
-        from fsm_agent.runtime.drive_spans import SpanProbe
+        from fsm_agent.runtime.live_spans import SpanProbe
     except ImportError:
         raise ConfigError("instrument() needs opentelemetry; pip install 'fsm-agent[otel]'") from None
     # A text such as "false" from the environment must not record what people wrote.

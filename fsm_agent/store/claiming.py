@@ -38,11 +38,11 @@ from fsm_agent.messages.message import Message
 from fsm_agent.runtime import probes
 from fsm_agent.runtime.environment import Clock, SystemClock, lasting, random_id
 from fsm_agent.store import checks
-from fsm_agent.store.attempts import MAX_TRIES, STUCK_STATE, Stuck, after_attempt, as_stuck
 from fsm_agent.store.errors import RunExists, StoreError
 from fsm_agent.store.journals import Journals, title_of
 from fsm_agent.store.listing import STUCK
 from fsm_agent.store.recorder import Posted, StoreRecorder, is_end_request
+from fsm_agent.store.rescheduling import MAX_TRIES, STUCK_STATE, Stuck, after_attempt, as_stuck
 from fsm_agent.store.store import FIRST_FENCE, Head, Lease, Loaded, Signal, Start, Suspension
 from fsm_agent.store.turns import head_before, messages_before
 

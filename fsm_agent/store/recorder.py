@@ -33,9 +33,9 @@ from fsm_agent.runtime.environment import Clock, PostedOutcome
 from fsm_agent.runtime.portal import ThreadTask
 from fsm_agent.runtime.run_function import is_in_doubt
 from fsm_agent.store import checks
-from fsm_agent.store.attempts import after_attempt
 from fsm_agent.store.errors import LeaseLost, StoreError
 from fsm_agent.store.leases import RENEWER
+from fsm_agent.store.rescheduling import after_attempt
 from fsm_agent.store.store import Lease, Signal, Store, Suspension
 
 _log = logging.getLogger("fsm_agent")

@@ -27,7 +27,6 @@ from fsm_agent.call.outcomes import Cancelled, Injected, Outcome, RunAgain, Stop
 from fsm_agent.call.process import INBOX, prefix_of
 from fsm_agent.errors import JournalError, OutcomeError, UsageError
 from fsm_agent.store import checks
-from fsm_agent.store.attempts import STUCK_STATE, stuck_in
 from fsm_agent.store.checks import check_answers, check_one_answer
 from fsm_agent.store.claiming import Claims, ProcessFactory, replay_run
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
@@ -36,6 +35,7 @@ from fsm_agent.store.journals import Journals
 from fsm_agent.store.leases import LEASE_S, RENEWER
 from fsm_agent.store.listing import ALL, STUCK
 from fsm_agent.store.recorder import Posted, Saved, count_to_keep, is_end_request
+from fsm_agent.store.rescheduling import STUCK_STATE, stuck_in
 from fsm_agent.store.sql.sqlite import SqliteStore
 from fsm_agent.store.store import Loaded, Run, RunsHealth, Store, Suspension
 from fsm_agent.store.turns import needed_runs

@@ -29,11 +29,11 @@ from fsm_agent.messages.events import Done, Event
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.prompt import Prompt, by_path
 from fsm_agent.runtime.log import LOG
-from fsm_agent.store.attempts import check_not_stuck
 from fsm_agent.store.claiming import ProcessFactory
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.following import Follower
 from fsm_agent.store.listing import each_listed
+from fsm_agent.store.rescheduling import check_not_stuck
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sql.sqlite import MemoryStore
 from fsm_agent.store.store import Run, RunFilter

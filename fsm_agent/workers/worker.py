@@ -32,7 +32,6 @@ from fsm_agent.runtime import portal
 from fsm_agent.runtime.drive_loop import Driver
 from fsm_agent.runtime.drivers import AsyncDriver, SyncDriver
 from fsm_agent.runtime.portal import Aborted, ThreadTask
-from fsm_agent.store.attempts import stuck_in
 from fsm_agent.store.checks import fingerprint_in
 from fsm_agent.store.claiming import (
     Claimed,
@@ -45,6 +44,7 @@ from fsm_agent.store.claiming import (
 from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
 from fsm_agent.store.listing import STUCK, each_listed
 from fsm_agent.store.recorder import StoreRecorder
+from fsm_agent.store.rescheduling import stuck_in
 from fsm_agent.store.runs import Runs, opened
 from fsm_agent.store.store import Lease, Run, Store
 from fsm_agent.validation import require
