@@ -1,4 +1,4 @@
-"""An agent call's state machine: every decision about what happens next.
+"""An agent call's state machine: every decision about what happens next, and what it adds to the dialog or removes.
 
 Rules
 =====

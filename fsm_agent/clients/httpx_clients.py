@@ -12,7 +12,6 @@ import math
 import os
 import ssl
 import sys
-import urllib.request
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from functools import lru_cache
@@ -23,7 +22,7 @@ import httpx
 from fsm_agent._internal.system import at_fork
 from fsm_agent.clients.endpoint import masked_logs
 from fsm_agent.clients.http_exchange import HAS_ARRIVED, Deadline, HttpExchange
-from fsm_agent.clients.network import Network, check_proxies_of_environment, is_loopback
+from fsm_agent.clients.network import Network, check_proxies_of_environment, is_loopback, uses_proxy
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.validation import require
 
@@ -294,10 +293,6 @@ def _of_this_loop(client: httpx.AsyncClient) -> httpx.AsyncClient:
     return client
 
 
-def _needs_httpx(network: Network, url: httpx.URL) -> bool:
-    return bool(network.proxy or (not is_loopback(url) and urllib.request.getproxies()))
-
-
 def make_client(network: Network, url: httpx.URL) -> _Client:
     """Return a client for requests to ``url`` from the running event loop.
 
@@ -305,7 +300,7 @@ def make_client(network: Network, url: httpx.URL) -> _Client:
         ConfigError: If the environment names an invalid proxy, or `Network.verify` names a file without certificates.
     """
     trust = _trust(network, url)
-    if not _needs_httpx(network, url):
+    if not uses_proxy(network, url):
         from fsm_agent.clients.aiohttp_transport import AiohttpTransport  # imports aiohttp
 
         return _Client(AiohttpTransport(trust))

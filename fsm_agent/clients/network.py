@@ -1,6 +1,6 @@
 """Network settings: timeouts, limits, proxies, TLS, and the user's client.
 
-`fsm_agent.clients.httpx_clients` applies them, and decides when a request goes through a proxy.
+`fsm_agent.clients.httpx_clients` applies them.
 """
 
 from __future__ import annotations
@@ -153,3 +153,10 @@ def is_loopback(url: httpx.URL) -> bool:
         return ipaddress.ip_address(url.host).is_loopback
     except ValueError:
         return url.host == "localhost" or url.host.endswith(".localhost")
+
+
+def uses_proxy(network: Network, url: httpx.URL) -> bool:
+    """Return whether requests to ``url`` may go through a proxy, from the settings or the environment."""
+    import urllib.request
+
+    return bool(network.proxy or (not is_loopback(url) and urllib.request.getproxies()))

@@ -1,6 +1,6 @@
 """Scanners that find JSON, fenced blocks and elements in text, in linear time.
 
-`fsm_agent.prompts.parsers` decides in which order they are tried.
+`fsm_agent.prompts.output` decides in which order they are tried, unless the prompt has a parser of its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Parsers for answers: strategies that are tried in order, and a parser for tags, fenced blocks and signals.
 
-They are pure and, except for `regex`, take time linear in the length of the text.
+They are pure and, except for `regex`, take time linear in the length of the text.  A prompt without a parser
+reads answers as `fsm_agent.prompts.output` says.
 """
 
 from __future__ import annotations

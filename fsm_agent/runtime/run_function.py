@@ -4,6 +4,9 @@ The model sees an exception that the function raises, unless `Function.on_error`
 and similar exceptions reach the driver.  `SystemExit` does so only from the main thread, where a signal handler may
 have raised it.  Once the run has been cancelled, an exception does not count as an outcome, because a stopped driver
 would keep it instead of running the function again.
+
+A ``once`` function that another driver has started is not run again.  It is in doubt, and `fsm_agent.call.requests`
+asks for its result.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Recording needs `opentelemetry-api`: ``pip install 'fsm-agent[otel]'``.  The program's tracer and meter providers decide
 where spans and metrics go.
 
-`fsm_agent.runtime.live_spans` starts and ends the live spans.
+`fsm_agent.runtime.live_spans` starts and ends the live spans, and `fsm_agent.runtime.span_facts` chooses attributes.
 """
 
 from __future__ import annotations

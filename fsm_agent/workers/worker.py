@@ -3,7 +3,7 @@
 The store is the queue, so a worker needs only the store and the agents' code.  There may be any number of workers, in
 any number of OS processes.  A run that must wait longer than the worker's patience rests in the store until it is due,
 and the next free worker claims it (see `fsm_agent.store.claiming`).  `fsm_agent.workers.pool` describes how a worker
-stops.
+stops; the command `fsm-agent worker` calls `Worker.stop` on SIGTERM.
 """
 
 from __future__ import annotations
