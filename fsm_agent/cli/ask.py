@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 import shlex
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,11 +18,15 @@ from fsm_agent.cli.options import Many
 from fsm_agent.cli.output import Advice, drive_and_show
 from fsm_agent.cli.questions import Approver
 from fsm_agent.cli.terminal import Screen
+from fsm_agent.errors import UsageError
+from fsm_agent.messages.message import Document, Image, is_url, url_suffix
 from fsm_agent.messages.reply import Settings
+from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.output import Output
 from fsm_agent.prompts.prompt import Prompt
 
 _PLAIN_TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
+_PICTURES = (".gif", ".jpeg", ".jpg", ".png", ".webp")
 _TASK = "The task, which follows piped input; '-' if the input is the whole task. With --prompt, its variable 'task'."
 
 
@@ -31,6 +37,9 @@ def ask(
     function: options.Functions = None,
     prompt: options.NamedPrompt = None,
     var: Annotated[Many, typer.Option(metavar="NAME=VALUE", help="A variable of the prompt. Repeatable.")] = None,
+    attach: Annotated[
+        Many, typer.Option("--attach", "-a", metavar="FILE|URL", help="A picture, PDF or text file. Repeatable.")
+    ] = None,
     system: Annotated[str, typer.Option(metavar="TEXT", help="The system prompt.")] = "",
     output: Annotated[
         str | None, typer.Option(metavar="TYPE", help="The answer's type, such as int or module:name. Prints JSON.")
@@ -49,6 +58,7 @@ def ask(
         settings, limits = options.settings_of(model, base_url, setting, on_cut="accept")  # the person sees the cut
         kind = str if output is None else option("--output", _output_type, output, chosen)
         asked = _asked(task, chosen, var)
+        files = [option("--attach", _attachment, source) for source in attach or ()]
         if run_id is not None and store is None:
             raise options.without_store("--run-id")
         with options.connected(model, base_url, screen) as (client, name):
@@ -74,7 +84,7 @@ def ask(
                 words = f"{shlex.quote(run_id)} {where}"
                 again = f"fsm-agent runs resume {words}{_words(code, function, setting)}"
                 advice = Advice(command=f"fsm-agent runs answer {words}", again=again)
-            call = agent.prepare(asked, run_id=run_id, deps=given)
+            call = agent.prepare(Dialog().put(asked, *files) if files else asked, run_id=run_id, deps=given)
             drive_and_show(
                 lambda sink: agent.run(call, sink),
                 screen,
@@ -95,6 +105,18 @@ def _asked(task: str | None, prompt: Prompt | None, var: Many) -> Any:
         return task
     values = option("--var", options.pairs, [*([] if task is None else [f"task={task}"]), *(var or ())])
     return option("--prompt", lambda: prompt(**values))
+
+
+def _attachment(source: str) -> Image | Document:
+    """Return the picture or the document in a file or at a URL."""
+    if is_url(source):
+        return Image.of(source) if url_suffix(source) in _PICTURES else Document.of(source)
+    if not Path(source).is_file():
+        raise UsageError(f"expected a file or an http(s) URL, got {source!r}")
+    for kind in (Image, Document):
+        with suppress(UsageError):
+            return kind.of(source)
+    raise UsageError(f"expected a PNG, JPEG, GIF or WebP picture, a PDF, or text in UTF-8, got {source!r}")
 
 
 def _output_type(named: str, prompt: Prompt | None) -> Any:

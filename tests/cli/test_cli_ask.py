@@ -17,7 +17,7 @@ from command_line import CONTROLS, EVIL, KEY, MODEL, at_terminal, lines_of, ran,
 
 from fsm_agent.cli.options import code_of, guesses
 from fsm_agent.errors import AuthFailed
-from fsm_agent.messages import Message, Reply, Usage
+from fsm_agent.messages import Document, Image, Message, Reply, Text, Usage
 from fsm_agent.testing import Script, function_call
 
 TOOLS = f"""
@@ -82,6 +82,29 @@ def test_functions_that_a_person_names_are_called_and_print_beside_the_answer(mo
         assert "add(a=17, b=25)\nadd is called\nadd → 42\n" in ended.stderr
         assert "the tools are imported" not in ended.stdout
         assert script.requests[-1].messages[-1].parts[0].text == "42"
+
+
+def test_files_and_urls_are_attached(here: Path, model: Callable[..., Script]):
+    (here / "plan.pdf").write_bytes(b"%PDF-1.4 plan")
+    (here / "dot.png").write_bytes(b"\x89PNG\r\n\x1a\n dot")
+    script = model("It is a plan.", "Both.")
+    urls = ("https://example.com/cat.jpg?size=2", "https://example.com/terms")
+    assert ran("ask", "Sum it up", "-a", "plan.pdf", "-a", "dot.png", *MODEL).stdout == "It is a plan.\n"
+    ran("ask", "--prompt", "mine/sum", "--var", "n=1", *ADD, *[word for url in urls for word in ("-a", url)], *MODEL)
+    plan, both = [request.messages[-1] for request in script.requests]
+    assert [type(part) for part in plan.parts] == [Text, Document, Image]
+    assert both.text == "1?"
+    assert [(type(part), part.url) for part in both.parts[1:]] == [(Image, urls[0]), (Document, urls[1])]
+
+
+@pytest.mark.parametrize("name", ["none.pdf", "song.mp3"])
+def test_a_file_that_cannot_be_attached_is_refused_before_a_request(
+    here: Path, model: Callable[..., Script], name: str
+):
+    (here / "song.mp3").write_bytes(b"\xff\xfb\x90")
+    script = model()
+    assert f"got '{name}'" in refused("ask", "Sum it up", "-a", name, *MODEL, code=2)
+    assert script.requests == []
 
 
 def test_approve_runs_what_requires_approval(model: Callable[..., Script]):
