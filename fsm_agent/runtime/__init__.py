@@ -11,7 +11,7 @@ from fsm_agent.runtime.environment import Clock, Environment, SystemClock
 from fsm_agent.runtime.log import LoggingHook
 from fsm_agent.runtime.middleware import Cache, Throttle
 from fsm_agent.runtime.result_pipeline import ProcessedResult, ResultCache, ResultPipeline, truncate
-from fsm_agent.runtime.tracing import Instrumentation, instrument, spans_of
+from fsm_agent.runtime.instrumentation import Instrumentation, instrument, spans_of
 
 __all__ = [
     "Cache",

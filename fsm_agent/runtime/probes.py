@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fsm_agent.call.process import Process
     from fsm_agent.runtime.activity import Activity
     from fsm_agent.runtime.drive_loop import Driver
-    from fsm_agent.runtime.live_spans import DriveSpans, EffectSpan, SpanProbe
+    from fsm_agent.runtime.tracing import DriveSpans, EffectSpan, SpanProbe
 
 
 ABANDONED = object()  # the outcome of an effect that was dropped
