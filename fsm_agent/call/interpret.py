@@ -2,6 +2,8 @@
 
 A row in `fsm_agent.call.table` decides what follows from a trigger: another attempt, another state, or the end.
 
+The text that the model is told when a person refuses a call is made here, too.
+
 A reply has exactly one trigger.  The prompt's parser and `stop_when` run here, once.  Both must be pure.
 
 A check may change the answer.  The record keeps the changed answer as JSON, so that every driver and every restored

@@ -579,6 +579,7 @@ def _settled(record: CallRecord, error: str) -> tuple[FunctionCall, ...]:
 
 
 def _pruned(record: CallRecord, **changes: Any) -> CallRecord:
+    """Return the record without the exception branch: the failed answers and the messages about them."""
     if record.branch or record.attempt != 1:
         changes = {"branch": (), "problems": (), "pruned": record.pruned + record.branch, "attempt": 1, **changes}
     return record.changed(**changes)

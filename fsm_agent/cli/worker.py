@@ -1,4 +1,7 @@
-"""The commands ``fsm-agent worker`` and ``submit``, which use a store as a queue."""
+"""The commands ``fsm-agent worker`` and ``submit``, which use a store as a queue.
+
+The first SIGTERM or SIGINT stops the worker at its next step, and the second ends the process.
+"""
 
 from __future__ import annotations
 

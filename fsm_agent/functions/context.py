@@ -1,9 +1,11 @@
 """The context of a running function: its deps and its access to the agent call.
 
+`fsm_agent.functions.schema` decides which parameter of a function takes its context, and
+`fsm_agent.runtime.run_function` makes the context for each run.
+
 Deps are a value, or a function of (agent, extra, user) that makes the value for one run.  Its arguments are the name of
 the run's agent or flow, the run's ``extra``, and the user who made the call (the run's ``by``).  A class is refused.
 Any other object is a value, even if it is callable.  To use a function as the value, pass a function that returns it.
-`fsm_agent.functions.schema` decides which parameter of a function takes its context.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ import fsm_agent.context  # before its modules; see CONTRIBUTING.md
 from fsm_agent.call.prices import known_price
 from fsm_agent.runtime.drivers import adrive, arun, drive, run
 from fsm_agent.runtime.environment import Clock, Environment, SystemClock
+from fsm_agent.runtime.instrumentation import Instrumentation, instrument, spans_of
 from fsm_agent.runtime.log import LoggingHook
 from fsm_agent.runtime.middleware import Cache, Throttle
 from fsm_agent.runtime.result_pipeline import ProcessedResult, ResultCache, ResultPipeline, truncate
-from fsm_agent.runtime.instrumentation import Instrumentation, instrument, spans_of
 
 __all__ = [
     "Cache",
