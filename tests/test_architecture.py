@@ -84,7 +84,7 @@ def is_module(name: str) -> bool:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("name", ["driver", "drivers", "activity"])
+@pytest.mark.parametrize("name", ["drive_loop", "drivers", "activity"])
 def test_the_loop_knows_processes_and_no_agent_call(name: str):
     """From the agent call it imports only the two outcomes that end any process."""
     path = MODULES[f"runtime.{name}"]
