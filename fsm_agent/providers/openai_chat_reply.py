@@ -116,8 +116,17 @@ def _split_thought(text: str) -> list[Part]:
 
 class _Call:
     __slots__ = (
-        *("arguments", "beside", "id", "index", "is_completed", "is_empty", "is_growing", "is_whole"),
-        *("latest", "name", "told"),
+        "arguments",
+        "beside",
+        "id",
+        "index",
+        "is_completed",
+        "is_empty",
+        "is_growing",
+        "is_whole",
+        "latest",
+        "name",
+        "told",
     )
 
     def __init__(self) -> None:
