@@ -19,7 +19,7 @@ from fsm_agent.cli.output import Advice, drive_and_show
 from fsm_agent.cli.questions import Approver
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.errors import UsageError
-from fsm_agent.messages.message import Document, Image, is_url, url_suffix
+from fsm_agent.messages.message import Document, Image, bytes_of, is_url, url_suffix
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.output import Output
@@ -111,11 +111,11 @@ def _attachment(source: str) -> Image | Document:
     """Return the picture or the document in a file or at a URL."""
     if is_url(source):
         return Image.of(source) if url_suffix(source) in _PICTURES else Document.of(source)
-    if not Path(source).is_file():
-        raise UsageError(f"expected a file or an http(s) URL, got {source!r}")
-    for kind in (Image, Document):
-        with suppress(UsageError):
-            return kind.of(source)
+    data = bytes_of(source, "file")
+    with suppress(UsageError):
+        return Image.of(data)
+    with suppress(UsageError):
+        return Document.of(data, name=Path(source).name)
     raise UsageError(f"expected a PNG, JPEG, GIF or WebP picture, a PDF, or text in UTF-8, got {source!r}")
 
 

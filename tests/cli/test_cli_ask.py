@@ -97,13 +97,13 @@ def test_files_and_urls_are_attached(here: Path, model: Callable[..., Script]):
     assert [(type(part), part.url) for part in both.parts[1:]] == [(Image, urls[0]), (Document, urls[1])]
 
 
-@pytest.mark.parametrize("name", ["none.pdf", "song.mp3"])
-def test_a_file_that_cannot_be_attached_is_refused_before_a_request(
-    here: Path, model: Callable[..., Script], name: str
+@pytest.mark.parametrize(("name", "why"), [("none.pdf", "no file can be read from"), ("song.mp3", "got")])
+def test_what_cannot_be_attached_is_refused_before_a_request(
+    here: Path, model: Callable[..., Script], name: str, why: str
 ):
     (here / "song.mp3").write_bytes(b"\xff\xfb\x90")
     script = model()
-    assert f"got '{name}'" in refused("ask", "Sum it up", "-a", name, *MODEL, code=2)
+    assert f"{why} '{name}'" in refused("ask", "Sum it up", "-a", name, *MODEL, code=2)
     assert script.requests == []
 
 
