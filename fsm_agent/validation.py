@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from fsm_agent._internal.redaction import mask_keys
+from fsm_agent._internal.masking import mask_keys
 from fsm_agent._internal.structs import is_finite, is_whole
 from fsm_agent.errors import UsageError
 

@@ -30,7 +30,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema, from_json
 
-from fsm_agent._internal.redaction import MASK, Secrets, is_secret_name
+from fsm_agent._internal.masking import MASK, Secrets, is_secret_name
 from fsm_agent._internal.structs import Value, differing, field_names, from_data
 from fsm_agent._internal.text import expanded, has_reference, hint, referenced
 from fsm_agent.agents.config_files import read_file

@@ -59,7 +59,7 @@ from fsm_agent.call.stop_conditions import (
     max_tokens,
     stop_on,
 )
-from fsm_agent.call.table import ROWS
+from fsm_agent.call.transition_table import ROWS
 
 __all__ = [
     "ROWS",

@@ -32,7 +32,7 @@ from fsm_agent.call.requests import effects_left, effects_of
 from fsm_agent.call.result import CallResult, result_of
 from fsm_agent.call.rounds import ApprovalGate, closed_again
 from fsm_agent.call.stop_conditions import StopWhen
-from fsm_agent.call.table import OF_ANSWERS, OF_FUNCTIONS, ROWS, UNASKED, take_step
+from fsm_agent.call.transition_table import OF_ANSWERS, OF_FUNCTIONS, ROWS, UNASKED, take_step
 from fsm_agent.errors import ContextTooLong, OutcomeError, SnapshotError, UsageError
 from fsm_agent.messages.events import Event, Inside, Stepped
 from fsm_agent.messages.message import FunctionCall

@@ -23,7 +23,7 @@ from fsm_agent.call.process import SEPARATOR, ChildHandle, Process, refusal_of
 from fsm_agent.call.record import TAKES_OVER, CallRecord, ContextUse, State, successor_name
 from fsm_agent.call.requests import effects_of
 from fsm_agent.call.spending import Overrun, exceeded, with_budget_left
-from fsm_agent.call.table import OF_ANSWERS, UNASKED, take_step
+from fsm_agent.call.transition_table import OF_ANSWERS, UNASKED, take_step
 from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.functions.context import Delegate
 from fsm_agent.functions.function import Function

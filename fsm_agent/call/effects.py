@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from fsm_agent._internal.redaction import masked_arguments
+from fsm_agent._internal.masking import masked_arguments
 from fsm_agent._internal.structs import Value, to_json
 from fsm_agent._internal.text import plain
 from fsm_agent.call.outcomes import (

@@ -1,6 +1,7 @@
 """Interpret an outcome: find its trigger, and make the event that the table receives.
 
-A row in `fsm_agent.call.table` decides what follows from a trigger: another attempt, another state, or the end.
+A row in `fsm_agent.call.transition_table` decides what follows from a trigger: another attempt, another state, or the
+end.
 
 The text that the model is told when a person refuses a call is made here, too.
 
@@ -19,7 +20,7 @@ from typing import Any, TypeAlias
 
 import pydantic_core
 
-from fsm_agent._internal.redaction import mask_keys
+from fsm_agent._internal.masking import mask_keys
 from fsm_agent._internal.structs import types_of
 from fsm_agent.call.effects import AskSummary
 from fsm_agent.call.limits import has_budget

@@ -1,7 +1,7 @@
 """The limits of one agent call, and the guards that compare a call with them.
 
-The rows that name these guards are in `fsm_agent.call.table`, as is the guard for a loop, `loop_must_stop`.  Budgets in
-tokens and dollars are in `fsm_agent.call.spending`, and `stop_when` is in `fsm_agent.call.stop_conditions`.
+The rows that name these guards are in `fsm_agent.call.transition_table`, as is the guard for a loop, `loop_must_stop`.
+Budgets in tokens and dollars are in `fsm_agent.call.spending`, and `stop_when` is in `fsm_agent.call.stop_conditions`.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def has_budget(limits: Limits) -> bool:
     return limits.tokens is not None or limits.cost_usd is not None
 
 
-# Guards of rows; see `fsm_agent.call.table`
+# Guards of rows; see `fsm_agent.call.transition_table`
 
 
 def too_deep(record: CallRecord, event: Begun, prompt: Prompt) -> bool:

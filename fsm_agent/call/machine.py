@@ -3,7 +3,7 @@
 A row applies to one trigger in one or more states, provided that its guard is true.  Its action makes the next record,
 and the machine goes to its target state.  Rows are tried from the top.  Guards and actions are pure functions of
 ``(record, event, owner)``: the current state, the input, and an object that is constant for the record, such as the
-prompt of an agent call.  The rows of an agent call are in `fsm_agent.call.table`; a flow has its own.
+prompt of an agent call.  The rows of an agent call are in `fsm_agent.call.transition_table`; a flow has its own.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fsm_agent._internal.redaction import masked_arguments, unmasked
+from fsm_agent._internal.masking import masked_arguments, unmasked
 from fsm_agent._internal.text import plain, pretty, shown
 from fsm_agent.call.outcomes import Approved, Cancelled, Denied, FunctionFailed, Modified, Outcome, Returned, RunAgain
 from fsm_agent.call.process import SEPARATOR

@@ -1,6 +1,6 @@
 """The function calls of a round: which are offered, refused, repeated or wait for approval, and which may run now.
 
-`fsm_agent.call.table` opens and closes rounds, and puts the results in the order of the calls.
+`fsm_agent.call.transition_table` opens and closes rounds, and puts the results in the order of the calls.
 """
 
 from __future__ import annotations

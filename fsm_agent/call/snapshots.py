@@ -18,7 +18,7 @@ from fsm_agent.call.outcomes import Approved, Modified
 from fsm_agent.call.process import SEPARATOR, Process
 from fsm_agent.call.record import FAILURES, FINAL, CallRecord, Reason, State, successor_name
 from fsm_agent.call.rounds import approved_keys, unrunnable
-from fsm_agent.call.table import ROWS
+from fsm_agent.call.transition_table import ROWS
 from fsm_agent.errors import OutcomeError, PromptChanged, SnapshotError, UsageError
 from fsm_agent.messages.message import FunctionCall, Message, renumbered
 from fsm_agent.prompts.prompt import Prompt, change_of

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import typer
 
-from fsm_agent._internal.redaction import mask_keys
+from fsm_agent._internal.masking import mask_keys
 from fsm_agent._internal.text import plain
 from fsm_agent.call.result import CallSuspended
 from fsm_agent.errors import ConfigError, FsmAgentError, UsageError

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fsm_agent._internal.redaction import shown_url
+from fsm_agent._internal.masking import shown_url
 from fsm_agent.cli.errors import option
 from fsm_agent.cli.run_tables import TextTable
 from fsm_agent.cli.terminal import Screen

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import typer
 from pydantic_core import from_json
 
-from fsm_agent._internal.redaction import MASK
+from fsm_agent._internal.masking import MASK
 from fsm_agent._internal.structs import field_names, from_data
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.call.limits import Limits

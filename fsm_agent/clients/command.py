@@ -21,7 +21,7 @@ from contextlib import aclosing, suppress
 from io import FileIO
 from typing import Any
 
-from fsm_agent._internal.redaction import Secrets, is_secret_name, secrets_in_url
+from fsm_agent._internal.masking import Secrets, is_secret_name, secrets_in_url
 from fsm_agent._internal.structs import Value, is_finite
 from fsm_agent._internal.text import plain
 from fsm_agent.call.effects import Request

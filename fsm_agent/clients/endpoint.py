@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from fsm_agent._internal.redaction import (
+from fsm_agent._internal.masking import (
     MIN_ANYWHERE_CHARS,
     Secrets,
     hold_key,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from operator import is_not
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fsm_agent._internal.redaction import Secrets
+from fsm_agent._internal.masking import Secrets
 from fsm_agent._internal.scope import ScopedValue
 from fsm_agent.call.effects import Request
 from fsm_agent.clients.endpoint import Endpoint

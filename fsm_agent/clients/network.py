@@ -1,6 +1,7 @@
 """Network settings: timeouts, limits, proxies, TLS, and the user's client.
 
-`fsm_agent.clients.httpx_clients` applies them.
+`fsm_agent.clients.httpx_clients` applies them.  Redirects are not followed; `fsm_agent.clients.http_exchange` reports
+them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fsm_agent._internal.redaction import secrets_in_proxies, secrets_in_url
+from fsm_agent._internal.masking import secrets_in_proxies, secrets_in_url
 from fsm_agent._internal.structs import Value, differing, is_finite, is_whole
 from fsm_agent.errors import ConfigError
 from fsm_agent.validation import require

@@ -2,7 +2,8 @@
 
 A budget says how many tokens a request may have, and which passes shorten it if it has more.  A view is made for one
 request and then discarded, while the dialog itself stays whole.  Views depend only on the record, so a restored call
-shows the same messages.  `View.new_events` reports what was masked or left out.
+shows the same messages.  `View.new_events` reports what was masked or left out.  The passes, which keep each function
+call together with its result, are in `fsm_agent.context.passes`.
 """
 
 from __future__ import annotations

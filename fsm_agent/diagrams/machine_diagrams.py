@@ -19,7 +19,7 @@ from fsm_agent._internal.text import counted, format_duration
 from fsm_agent.call.journal import FlowTable
 from fsm_agent.call.machine import Row
 from fsm_agent.call.record import FINAL, State
-from fsm_agent.call.table import ROWS
+from fsm_agent.call.transition_table import ROWS
 from fsm_agent.diagrams.drawing import Diagram, Edge, Node, Tone, one_line, write
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Stepped

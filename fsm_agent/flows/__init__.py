@@ -1,8 +1,8 @@
 """Flows are state machines that you define.  Their states wait for agents, functions, people, time and other flows.
 
-`states`, `declare`, `table`, `checks` and `definition` declare a flow.  The pure modules `record`, `process`, `members`
-and `run` decide what a running flow does next.  A `Flow` drives its runs with the same loops, stores and journals as an
-`Agent`.  Agents do not depend on flows.
+`states`, `declare`, `transition_table`, `checks` and `definition` declare a flow.  The pure modules `record`,
+`process`, `parallel` and `run` decide what a running flow does next.  A `Flow` drives its runs with the same loops,
+stores and journals as an `Agent`.  Agents do not depend on flows.
 """
 
 import fsm_agent.agents  # before its modules; see CONTRIBUTING.md
@@ -15,7 +15,7 @@ from fsm_agent.flows.record import AwaitAnswer, FlowLimits
 from fsm_agent.flows.run import FlowFailed, FlowResult, FlowRun, FlowSuspended
 from fsm_agent.flows.snapshot import renamed, reshaped
 from fsm_agent.flows.stored_runs import FlowRuns
-from fsm_agent.flows.table import any_state, cancelled, expired
+from fsm_agent.flows.transition_table import any_state, cancelled, expired
 from fsm_agent.flows.values import Failure, into
 
 __all__ = [

@@ -38,7 +38,7 @@ from fsm_agent.flows.states import (
     moment_s,
     states_inside,
 )
-from fsm_agent.flows.table import (
+from fsm_agent.flows.transition_table import (
     EVERY,
     RESERVED,
     cases_at,

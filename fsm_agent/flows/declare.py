@@ -31,7 +31,7 @@ from fsm_agent.flows.states import (
     WaitState,
     WholeCallState,
 )
-from fsm_agent.flows.table import pure
+from fsm_agent.flows.transition_table import pure
 from fsm_agent.flows.values import AnswerTypes, Failure, returned_types
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function

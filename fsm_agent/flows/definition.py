@@ -39,7 +39,7 @@ from fsm_agent.flows.states import (
     WaitState,
     states_inside,
 )
-from fsm_agent.flows.table import (
+from fsm_agent.flows.transition_table import (
     CANCELLED,
     EDITED,
     EXPIRED,

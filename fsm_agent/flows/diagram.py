@@ -30,7 +30,7 @@ from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.process import FlowProcess
 from fsm_agent.flows.run import FlowRun
 from fsm_agent.flows.states import FIRST_TIME, End, LiveState, State, SubflowState, WaitState
-from fsm_agent.flows.table import TableEntry
+from fsm_agent.flows.transition_table import TableEntry
 from fsm_agent.messages.events import Stepped
 from fsm_agent.validation import require
 

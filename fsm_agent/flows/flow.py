@@ -37,7 +37,7 @@ from fsm_agent.call.snapshots import lost_approval
 from fsm_agent.errors import SnapshotError, UsageError, hint
 from fsm_agent.flows import (
     activities,  # noqa: F401  # registers the activities of flows
-    members,  # noqa: F401  # registers the members of states
+    parallel,  # noqa: F401  # registers the members of states
 )
 from fsm_agent.flows.as_function import function_of
 from fsm_agent.flows.checks import (

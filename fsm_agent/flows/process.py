@@ -2,7 +2,7 @@
 
 A state that asks an agent, runs another flow or has members begins a child process.  A state that runs a function or
 waits for an answer has no child, and its effect belongs to the process itself.  Either way, the state's result is a
-`StateResult`.
+`StateResult`.  `fsm_agent.flows.parallel` decides what happens to the other members when one fails.
 """
 
 from __future__ import annotations

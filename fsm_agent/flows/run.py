@@ -54,7 +54,7 @@ from fsm_agent.flows.process import (
 from fsm_agent.flows.record import AwaitAnswer, Edited, FlowEnding, FlowRecord, Timer, step_name
 from fsm_agent.flows.snapshot import document_of, present_key, record_from, was_called
 from fsm_agent.flows.states import ENDS, FIRST_TIME, End, LiveState, Row, SubflowState, due_at_s, event_name
-from fsm_agent.flows.table import EDITED, KEPT, NOTES, STAYS, UNTIL_KNOWN
+from fsm_agent.flows.transition_table import EDITED, KEPT, NOTES, STAYS, UNTIL_KNOWN
 from fsm_agent.flows.values import Failure
 from fsm_agent.messages.event_json import EXACT, JsonResult, masked_data
 from fsm_agent.messages.events import Event, Stepped
@@ -396,7 +396,7 @@ class FlowRun(FlowProcess, Generic[D]):
             error.add_note(f"raised by a guard or an action of {record.state} --{trigger}-->, in {self}")
             raise
 
-    # A cancellation and the deadline can be taken by rows; see `fsm_agent.flows.table`
+    # A cancellation and the deadline can be taken by rows; see `fsm_agent.flows.transition_table`
 
     def end_with(self, outcome: Any) -> None:
         self._is_to_end = True

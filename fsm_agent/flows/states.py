@@ -39,7 +39,7 @@ B = TypeVar("B")  # one type of a state's values
 Seconds: TypeAlias = float | timedelta | Callable[[D], float | timedelta | None] | None
 Moment: TypeAlias = datetime | float | Callable[[D], datetime | float | None] | None
 ENDS = ("expired", "cancelled")  # triggers of the whole run; it continues if a row takes one, which happens once
-FIRST_TIME = "first_time"  # the rule of such rows; see `fsm_agent.flows.table`
+FIRST_TIME = "first_time"  # the rule of such rows; see `fsm_agent.flows.transition_table`
 Guard: TypeAlias = Callable[[D, A], bool] | Callable[[D], bool] | None
 Action: TypeAlias = Callable[[D, A], D] | None
 
@@ -101,7 +101,8 @@ class Row(Generic[D]):
         guard: A function that takes the data, or the data and the answer.
         action: A function that takes the data and the answer and returns the new data, or None to keep the data.
         is_default: Whether the flow added the row because the user's table has no row for the trigger.
-        rule: A guard that the flow adds to rows for a cancellation or the deadline; see `fsm_agent.flows.table`.
+        rule: A guard that the flow adds to rows for a cancellation or the deadline; see
+            `fsm_agent.flows.transition_table`.
     """
 
     source: State[D]

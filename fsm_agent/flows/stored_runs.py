@@ -26,7 +26,7 @@ from fsm_agent.flows.record import step_name
 from fsm_agent.flows.run import FlowRun, edit_of, restore
 from fsm_agent.flows.snapshot import record_of_seed
 from fsm_agent.flows.states import D, LiveState, ParallelState, State, SubflowState, WaitState
-from fsm_agent.flows.table import NOTES
+from fsm_agent.flows.transition_table import NOTES
 from fsm_agent.functions.context import GivenDeps
 from fsm_agent.messages.events import Event
 from fsm_agent.runtime.environment import Client

@@ -1,4 +1,7 @@
-"""Parses and validates the arguments to a function, and explains to the model what is wrong with them."""
+"""Parses and validates the arguments to a function, and explains to the model what is wrong with them.
+
+`fsm_agent.call.rounds` decides what happens to a call whose arguments are wrong.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Policies for functions: retries, dependencies, timeouts, approval, and how exceptions are handled.
 
-`fsm_agent.runtime.run_function` applies them.  The limits of a whole call, such as its rounds, are in
-`fsm_agent.call.limits`.
+`fsm_agent.runtime.run_function` applies them, but `fsm_agent.runtime.drive_loop` enforces timeouts.  The limits of a
+whole call, such as its rounds, are in `fsm_agent.call.limits`.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import to_json
 
-from fsm_agent._internal.redaction import mask_keys, masked_arguments
+from fsm_agent._internal.masking import mask_keys, masked_arguments
 from fsm_agent._internal.text import plain
 from fsm_agent.agents.agent import Agent
 from fsm_agent.call.call import AgentCall

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 import anyio
 import httpx
 
-from fsm_agent._internal.redaction import Secrets, path_tokens, secrets_in_headers, secrets_in_proxies, secrets_in_url
+from fsm_agent._internal.masking import Secrets, path_tokens, secrets_in_headers, secrets_in_proxies, secrets_in_url
 from fsm_agent.clients.network import is_loopback
 from fsm_agent.errors import ConfigError
 

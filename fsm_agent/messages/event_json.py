@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_type_hints
 from msgspec import UNSET, Struct, UnsetType, defstruct, to_builtins
 from msgspec.json import schema_components
 
-from fsm_agent._internal.redaction import masked_arguments
+from fsm_agent._internal.masking import masked_arguments
 from fsm_agent._internal.structs import field_names
 from fsm_agent.messages.events import (
     ArgumentsDelta,

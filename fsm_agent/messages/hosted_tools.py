@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from msgspec import field
 
-from fsm_agent._internal.redaction import path_tokens, secrets_in_headers, secrets_in_url
+from fsm_agent._internal.masking import path_tokens, secrets_in_headers, secrets_in_url
 from fsm_agent._internal.structs import Tagged, Value
 from fsm_agent.errors import UsageError
 

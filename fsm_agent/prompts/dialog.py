@@ -1,6 +1,7 @@
 """Dialogs, and named collections of dialogs and their forks.
 
-Only the actions in `fsm_agent.call.table` change the dialog of a running call, for instance to remove failed answers.
+Only the actions in `fsm_agent.call.transition_table` change the dialog of a running call, for instance to remove failed
+answers.
 """
 
 from __future__ import annotations

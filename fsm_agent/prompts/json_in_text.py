@@ -1,6 +1,7 @@
 """Scanners that find JSON, fenced blocks and elements in text, in linear time.
 
-`fsm_agent.prompts.output` decides in which order they are tried, unless the prompt has a parser of its own.
+`fsm_agent.prompts.output` decides in which order they are tried, unless the prompt has a parser of its own.  Broken
+JSON is mended in `fsm_agent.prompts.repairs`.
 """
 
 from __future__ import annotations

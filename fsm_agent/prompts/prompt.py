@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, U
 from pydantic_core import to_json
 from typing_extensions import TypeForm, TypeVar
 
-from fsm_agent._internal.redaction import path_tokens, shown_url
+from fsm_agent._internal.masking import path_tokens, shown_url
 from fsm_agent._internal.structs import New, Value, changed_repr, fields_alone
 from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.foreign_names import KnownArguments

@@ -7,7 +7,7 @@ one typo (an extra, missing or wrong letter, or two swapped letters), provided t
 same first letter and the same digits.  So "unapproved" is not close to "approved", nor is "step 2" to "step 1".
 
 Repairs are silent: the model is not told about them, but `CallResult.repairs` lists them.  If an answer cannot be
-repaired, `ask_to_fix` in `fsm_agent.call.table` writes the message to the model, using the text from
+repaired, `ask_to_fix` in `fsm_agent.call.transition_table` writes the message to the model, using the text from
 `Prompt.on_exception`.  Once an answer is usable, the table also removes that message and the failed answers.
 """
 

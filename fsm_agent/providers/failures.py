@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pydantic_core
 
-from fsm_agent._internal.redaction import mask_keys
+from fsm_agent._internal.masking import mask_keys
 from fsm_agent._internal.structs import Value
 from fsm_agent.errors import (
     RETRYABLE_STATUS,

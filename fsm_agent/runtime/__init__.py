@@ -1,6 +1,6 @@
 """Drives processes, with two drivers and with activities that perform effects.
 
-The sync and asyncio drivers share one loop, which `driver` explains.  The process's transition table decides what
+The sync and asyncio drivers share one loop, which `drive_loop` explains.  The process's transition table decides what
 happens next.
 """
 

@@ -2,7 +2,7 @@
 
 The activities for `AskApproval` and `CheckOutput` are in `fsm_agent.runtime.approval`, and the activity for
 `RunFunction` is in `fsm_agent.runtime.run_function`.  A request that fails, even in the middle of its stream, becomes
-`ModelFailed`; a row in `fsm_agent.call.table` says whether it is repeated.
+`ModelFailed`; a row in `fsm_agent.call.transition_table` says whether it is repeated.
 """
 
 from __future__ import annotations

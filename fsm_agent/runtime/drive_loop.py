@@ -1,7 +1,7 @@
 """The loop that drives a process.  The sync and asyncio drivers share it; each adds its own way of waiting.
 
 `fsm_agent.runtime.drivers` contains both drivers.  `fsm_agent.call.rounds` decides which functions of a round may run
-now, and `fsm_agent.call.table` puts their results in order.
+now, and `fsm_agent.call.transition_table` puts their results in order.
 
 Theory of operation
 ===================

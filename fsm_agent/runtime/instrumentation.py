@@ -3,7 +3,7 @@
 Recording needs `opentelemetry-api`: ``pip install 'fsm-agent[otel]'``.  The program's tracer and meter providers decide
 where spans and metrics go.
 
-`fsm_agent.runtime.tracing` starts and ends the live spans, and `fsm_agent.runtime.span_facts` chooses attributes.
+`fsm_agent.runtime.tracing` starts and ends the live spans, and `fsm_agent.runtime.span_attributes` chooses attributes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fsm_agent.messages.events import Event, FunctionEnded, Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime import probes
-from fsm_agent.runtime import span_attributes as names
+from fsm_agent.runtime import span_names as names
 from fsm_agent.validation import require
 
 INTERNAL, CLIENT = 1, 3  # kinds of spans: https://github.com/open-telemetry/opentelemetry-proto (v1.5), trace.proto

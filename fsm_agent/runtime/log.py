@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any
 
-from fsm_agent._internal.redaction import mask_keys
+from fsm_agent._internal.masking import mask_keys
 from fsm_agent._internal.text import plain
 from fsm_agent.call.outcomes import ModelFailed, Replied, Returned
 from fsm_agent.call.record import FAILURES, CallRecord

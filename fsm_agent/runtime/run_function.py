@@ -6,7 +6,7 @@ have raised it.  Once the run has been cancelled, an exception does not count as
 would keep it instead of running the function again.
 
 A ``once`` function that another driver has started is not run again.  It is in doubt, and `fsm_agent.call.requests`
-asks for its result.
+asks for its result.  `fsm_agent.runtime.drive_loop` ends a function that exceeds its ``timeout_s``.
 """
 
 from __future__ import annotations

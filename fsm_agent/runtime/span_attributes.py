@@ -1,78 +1,243 @@
-"""The names of all span attributes and metrics.
+"""The contents of an effect's span: its name, kind and attributes."""
 
-Names with the prefix ``gen_ai.`` or ``error.`` are OpenTelemetry's, from `opentelemetry-semantic-conventions` 0.66b2
-(schema 1.44.0): ``opentelemetry/semconv/_incubating/attributes/gen_ai_attributes.py``, ``metrics/gen_ai_metrics.py``.
-They are literals here because that package deprecates them.  They are moving to
-https://github.com/open-telemetry/semantic-conventions-genai, which had no release as of November 2026.  Names with the
-prefix ``fsm_agent.`` belong to this package.
-"""
+from __future__ import annotations
 
-from typing import Final
+import json
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, TypeAlias
 
-# Operations
-OPERATION: Final = "gen_ai.operation.name"  # one of the next four
-CHAT: Final = "chat"
-INVOKE_AGENT: Final = "invoke_agent"
-INVOKE_WORKFLOW: Final = "invoke_workflow"
-EXECUTE_TOOL: Final = "execute_tool"
-AGENT: Final = "gen_ai.agent.name"
-WORKFLOW: Final = "gen_ai.workflow.name"
-CONVERSATION: Final = "gen_ai.conversation.id"
-ERROR: Final = "error.type"
+from opentelemetry.trace import SpanKind
 
-# Requests to models
-PROVIDER: Final = "gen_ai.provider.name"
-MODEL: Final = "gen_ai.request.model"
-STREAM: Final = "gen_ai.request.stream"
-TEMPERATURE: Final = "gen_ai.request.temperature"
-TOP_P: Final = "gen_ai.request.top_p"
-MAX_TOKENS: Final = "gen_ai.request.max_tokens"
-RESPONSE_MODEL: Final = "gen_ai.response.model"
-RESPONSE_ID: Final = "gen_ai.response.id"
-FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
-INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
-OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
-CACHED_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
-CACHE_WRITE_TOKENS: Final = "gen_ai.usage.cache_creation.input_tokens"
-REASONING_TOKENS: Final = "gen_ai.usage.reasoning.output_tokens"
+from fsm_agent._internal.masking import mask_keys, masked_arguments
+from fsm_agent.call.call import AgentCall
+from fsm_agent.call.effects import AskApproval, AskSummary, CallModel, CheckOutput, Reconcile, RunFunction, Sleep
+from fsm_agent.call.outcomes import CheckFailed, CheckRefused, FunctionFailed, ModelFailed, Replied, Returned
+from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Reasoning, Text
+from fsm_agent.messages.reply import Usage
+from fsm_agent.runtime import span_names as names
+from fsm_agent.runtime.activity import Activity
+from fsm_agent.runtime.probes import ABANDONED, TIMED_OUT
 
-# Functions
-TOOL: Final = "gen_ai.tool.name"
-TOOL_TYPE: Final = "gen_ai.tool.type"
-TOOL_CALL: Final = "gen_ai.tool.call.id"
+Facts: TypeAlias = dict[str, Any]
+Came: TypeAlias = tuple[Facts, str]  # attributes, and the type of an error
+Described: TypeAlias = tuple[str, SpanKind, Facts]
+MAX_TEXT = 10_000  # characters of each recorded text
+_MAX_NAME = 200  # characters of a name from a server
+# Providers whose names in the conventions differ from those in the catalog.
+_PROVIDERS = {
+    "azure": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "google": "gcp.gemini",
+    "mistral": "mistral_ai",
+    "vertex": "gcp.vertex_ai",
+    "xai": "x_ai",
+}
 
-# Content, recorded on request only
-SYSTEM: Final = "gen_ai.system_instructions"
-INPUT: Final = "gen_ai.input.messages"
-OUTPUT: Final = "gen_ai.output.messages"
-ARGUMENTS: Final = "gen_ai.tool.call.arguments"
-RESULT: Final = "gen_ai.tool.call.result"
+_QUESTIONS = {
+    AskApproval.prefix: "approve",
+    "answer": "answer",
+    Reconcile.prefix: "reconcile",
+    RunFunction.prefix: "run",
+}
 
-# Metrics
-DURATION: Final = "gen_ai.client.operation.duration"
-TOKENS: Final = "gen_ai.client.token.usage"
-TOKEN_TYPE: Final = "gen_ai.token.type"
 
-# Names of this package
-CALL_ID: Final = "fsm_agent.call.id"
-RUN_ID: Final = "fsm_agent.run.id"
-PATH: Final = "fsm_agent.path"  # of a nested process
-STATE: Final = "fsm_agent.state"
-KEY: Final = "fsm_agent.key"  # of an effect
-ATTEMPT: Final = "fsm_agent.attempt"  # above 1
-ATTEMPTS: Final = "fsm_agent.attempts"  # above 1
-VERDICT: Final = "fsm_agent.verdict"  # the kind of an answer: "approved", "modified", "denied", "returned"
-QUESTION: Final = "fsm_agent.question"  # the event of a question that stays open; its kind
-STEP: Final = "fsm_agent.step"  # of a flow, such as "review#3"
-TRIGGER: Final = "fsm_agent.trigger"  # of the transition by which a flow has left a state
-PURPOSE: Final = "fsm_agent.purpose"  # of a request: "summary"
-RETRIES: Final = "fsm_agent.retries"  # the metric
-RETRY: Final = "fsm_agent.retry"  # what was tried again: "model", "answer" or "function"
-ROUNDS: Final = "fsm_agent.rounds"
-REASON: Final = "fsm_agent.reason"  # why a call ended
-TO: Final = "fsm_agent.to"  # the state after the step of an effect
-SERVED_BY: Final = "fsm_agent.served_by"  # the client that answered, if there are several
-# Tokens used by a call and everything inside it.  These are not OpenTelemetry's names, because sums over spans would
-# then count the tokens twice.
-ALL_INPUT_TOKENS: Final = "fsm_agent.usage.input_tokens"
-ALL_OUTPUT_TOKENS: Final = "fsm_agent.usage.output_tokens"
+def is_program(client: Any) -> bool:
+    """Return whether a client is a program that answers in place of a model."""
+    return hasattr(client, "bound_to")
+
+
+@lru_cache(256)
+def model_facts(name: str) -> Mapping[str, str]:
+    """Return the attributes for the provider and model in a client's name, such as ``"openai:gpt-5-mini"``."""
+    provider, _, model = name.partition(":")
+    provider = provider.removesuffix("-chat")
+    return {names.PROVIDER: _PROVIDERS.get(provider, provider), names.MODEL: model or name}
+
+
+def described(activity: Activity, content: bool) -> Described:
+    """Return `(name, kind, attributes)` for an effect's span.  ``content`` adds messages, arguments and results."""
+    effect = activity.effect
+    describe = _DESCRIBED.get(effect.prefix)
+    if describe is None:
+        return f"perform {effect.prefix}", SpanKind.INTERNAL, {names.KEY: activity.key}
+    return describe(activity, effect, content)
+
+
+def _request(activity: Activity, effect: CallModel | AskSummary, content: bool) -> Described:
+    client: Any = getattr(effect, "client", None) or activity.environment.client
+    if is_program(client):
+        return "answer", SpanKind.INTERNAL, {names.KEY: activity.key}
+    facts: Facts = {names.OPERATION: names.CHAT, **model_facts(client.name)}
+    if type(effect) is AskSummary:
+        facts[names.PURPOSE] = "summary"
+    elif activity.driver.is_streamed:
+        facts[names.STREAM] = True
+    if effect.attempt > 1:
+        facts[names.ATTEMPT] = effect.attempt
+    settings = effect.request.settings
+    if settings.temperature is not None:
+        facts[names.TEMPERATURE] = settings.temperature
+    if settings.top_p is not None:
+        facts[names.TOP_P] = settings.top_p
+    if settings.max_tokens is not None:
+        facts[names.MAX_TOKENS] = settings.max_tokens
+    if content:
+        messages = effect.request.messages
+        facts[names.INPUT] = _messages_json([m for m in messages if m.role != "system"])
+        if system := [part for m in messages if m.role == "system" for part in _parts(m)]:
+            facts[names.SYSTEM] = json.dumps(system)
+    return f"{names.CHAT} {facts[names.MODEL]}", SpanKind.CLIENT, facts
+
+
+def _function(activity: Activity, effect: RunFunction, content: bool) -> Described:
+    call = effect.call
+    if not isinstance(activity.process, AgentCall):  # a state of a flow runs it, no model asked for it
+        return f"run {call.name}", SpanKind.INTERNAL, {names.KEY: activity.key}
+    facts: Facts = {names.OPERATION: names.EXECUTE_TOOL, names.TOOL: call.name, names.TOOL_TYPE: "function"}
+    facts[names.TOOL_CALL] = _short(call.provider_id or call.id)
+    if content:
+        facts[names.ARGUMENTS] = masked_arguments(call.arguments_json[:MAX_TEXT])
+    return f"{names.EXECUTE_TOOL} {call.name}", SpanKind.INTERNAL, facts
+
+
+def _approval(activity: Activity, effect: AskApproval | Reconcile, content: bool) -> Described:
+    name = f"{_QUESTIONS[effect.prefix]} {effect.call.name}"
+    return name, SpanKind.INTERNAL, {names.KEY: activity.key, names.TOOL: effect.call.name}
+
+
+def _answer(activity: Activity, effect: Any, content: bool) -> Described:
+    return f"answer {effect.state.name}", SpanKind.INTERNAL, {names.KEY: activity.key}
+
+
+def _check(activity: Activity, effect: CheckOutput, content: bool) -> Described:
+    return "check", SpanKind.INTERNAL, {names.KEY: activity.key}
+
+
+def _wait(activity: Activity, effect: Sleep, content: bool) -> Described:
+    name = "backoff" if isinstance(activity.process, AgentCall) else "wait"
+    return name, SpanKind.INTERNAL, {names.KEY: activity.key}
+
+
+_DESCRIBED: dict[str, Callable[[Activity, Any, bool], Described]] = {
+    CallModel.prefix: _request,
+    AskSummary.prefix: _request,
+    RunFunction.prefix: _function,
+    AskApproval.prefix: _approval,
+    Reconcile.prefix: _approval,
+    "answer": _answer,
+    CheckOutput.prefix: _check,
+    Sleep.prefix: _wait,
+}
+
+
+def question_name(key: str, process: Any) -> str:
+    """Return the span name for a question that ``process`` asks, or "" if the key does not belong to a question."""
+    prefix, _, about = key.partition(":")
+    if prefix not in _QUESTIONS:
+        return ""
+    if isinstance(process, AgentCall):
+        about = next((f.name for f in process.record.round if f.id == about), "function")
+    return f"{_QUESTIONS[prefix]} {about.partition('#')[0]}"
+
+
+def came_of(activity: Activity, outcome: Any, content: bool) -> Came:
+    """Return `(attributes, error)` for an outcome.  ``error`` is the type of its error, or "" if there is none.
+
+    For ``outcome``, see `EffectSpan.end`.  ``content`` adds messages and results.
+    """
+    if outcome is ABANDONED:
+        return {}, "cancelled"
+    if outcome is TIMED_OUT:
+        return {}, "timeout"
+    if isinstance(outcome, BaseException):
+        return {}, type(outcome).__qualname__
+    if activity.effect.question is not None:
+        return {names.VERDICT: getattr(outcome, "kind", "none")}, ""
+    if (read := _CAME_OF.get(type(outcome))) is not None:
+        return read(activity, outcome, content)
+    return {}, ""
+
+
+def _replied(activity: Activity, outcome: Replied, content: bool) -> Came:
+    reply = outcome.reply
+    facts = tokens(reply.usage)
+    if reply.finish:
+        facts[names.FINISH_REASONS] = [reply.finish]
+    if reply.model:
+        facts[names.RESPONSE_MODEL] = _short(reply.model)
+    if reply.response_id:
+        facts[names.RESPONSE_ID] = _short(reply.response_id)
+    if content:
+        facts[names.OUTPUT] = _messages_json([reply.message], finish_reason=reply.finish or "stop")
+    return facts, ""
+
+
+def _ran(activity: Activity, outcome: Returned | FunctionFailed, content: bool) -> Came:
+    facts: Facts = {}
+    if (attempts := getattr(activity, "attempt", 1)) > 1:
+        facts[names.ATTEMPTS] = attempts
+    if content and isinstance(activity.process, AgentCall):
+        facts[names.RESULT] = _text(outcome.text)
+    has_failed = isinstance(outcome, FunctionFailed) or outcome.is_error
+    return facts, "tool_error" if has_failed else ""
+
+
+_CAME_OF: dict[type, Callable[[Activity, Any, bool], Came]] = {
+    Replied: _replied,
+    ModelFailed: lambda activity, outcome, content: ({}, outcome.error.kind),
+    Returned: _ran,
+    FunctionFailed: _ran,
+    CheckRefused: lambda activity, outcome, content: ({}, outcome.kind),
+    CheckFailed: lambda activity, outcome, content: ({}, outcome.kind),
+}
+
+
+def tokens(usage: Usage) -> Facts:
+    """Return the known token counts."""
+    return {
+        name: count
+        for name, count in (
+            (names.INPUT_TOKENS, usage.input_tokens),
+            (names.OUTPUT_TOKENS, usage.output_tokens),
+            (names.CACHED_TOKENS, usage.cached_tokens),
+            (names.CACHE_WRITE_TOKENS, usage.cache_write_tokens),
+            (names.REASONING_TOKENS, usage.reasoning_tokens),
+        )
+        if count is not None
+    }
+
+
+def _short(name: str) -> str:
+    return mask_keys(name[:_MAX_NAME])
+
+
+def _messages_json(messages: Iterable[Message], **more: str) -> str:
+    return json.dumps([{"role": message.role, "parts": _parts(message), **more} for message in messages])
+
+
+def _parts(message: Message) -> list[dict[str, Any]]:
+    """Return a message's parts in the format defined by OpenTelemetry's conventions, without the contents of files."""
+    found: list[dict[str, Any]] = []
+    for part in message.parts:
+        match part:
+            case Text():
+                found.append({"type": "text", "content": _text(part.text)})
+            case Reasoning():
+                found.append({"type": "reasoning", "content": _text(part.text)})
+            case FunctionCall():
+                arguments = masked_arguments(part.arguments_json[:MAX_TEXT])
+                call = {"id": part.provider_id or part.id, "name": part.name, "arguments": arguments}
+                found.append({"type": "tool_call", **call})
+            case FunctionResult():
+                found.append(
+                    {"type": "tool_call_response", "id": part.provider_id or part.id, "response": _text(part.text)}
+                )
+            case Image() | Document():
+                modality = "image" if isinstance(part, Image) else "document"
+                found.append({"type": "blob", "modality": modality, "mime_type": part.media_type or ""})
+    return found
+
+
+def _text(text: str) -> str:
+    return mask_keys(text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…")

@@ -29,10 +29,10 @@ from fsm_agent._internal import __version__
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.process import SEPARATOR, Process, prefix_of
 from fsm_agent.messages.events import Event, Inside, Stepped
-from fsm_agent.runtime import span_attributes as names
+from fsm_agent.runtime import span_names as names
 from fsm_agent.runtime.activity import Activity
 from fsm_agent.runtime.drive_loop import Driver
-from fsm_agent.runtime.span_facts import Facts, came_of, described, is_program, model_facts, question_name
+from fsm_agent.runtime.span_attributes import Facts, came_of, described, is_program, model_facts, question_name
 
 _W3C = TraceContextTextMapPropagator()
 _ERROR = Status(StatusCode.ERROR)

@@ -2,7 +2,8 @@
 
 Only the holder of a run's lease drives it.  `Claims.begin` claims a new run, `Claims.resume` a run by name, and
 `Claims.claim_due` the next due run for a worker.  If a run with the same name exists, `Claims.begin` continues it
-if its task is the same, and otherwise refuses.  `fsm_agent.store.sql.statements` decides which due run comes first.
+if its task is the same, and otherwise refuses.  `fsm_agent.store.sql.statements` decides whether a run is free, and
+which due run comes first.
 
 `replay_run` makes a run's process from its journal.  `Claims.load_claimed` refuses a run that the current code cannot
 continue, and releases it with a question.  An agent's `ProcessFactory` makes a process from a header.
@@ -23,7 +24,7 @@ from functools import cache, partial
 from itertools import count
 from typing import Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
-from fsm_agent._internal.redaction import mask_keys
+from fsm_agent._internal.masking import mask_keys
 from fsm_agent._internal.structs import from_json, to_json
 from fsm_agent._internal.system import at_fork
 from fsm_agent.call.header import earlier_messages, request_differences

@@ -1,6 +1,7 @@
 """Renews the leases of drivers that are alive, and ends the leases of dead OS processes early.
 
-One thread in each OS process renews the leases and fetches signals.
+One thread in each OS process renews the leases and fetches signals.  `fsm_agent.store.sql.statements` decides whether a
+lease has expired.
 
 File locks tell other stores on the same machine that a holder's OS process is dead, before its leases expire.  Each
 store that holds leases is an *instance*, which has a file in a folder next to the database and keeps that file locked

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
-from fsm_agent._internal.redaction import mask_keys
+from fsm_agent._internal.masking import mask_keys
 from fsm_agent._internal.structs import Value, from_json, to_json
 from fsm_agent.errors import ReplayError
 from fsm_agent.messages.events import Question

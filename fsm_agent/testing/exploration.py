@@ -25,7 +25,7 @@ from fsm_agent.call.process import SEPARATOR
 from fsm_agent.call.record import Reason
 from fsm_agent.errors import UsageError
 from fsm_agent.flows.flow import Flow
-from fsm_agent.flows.members import Members
+from fsm_agent.flows.parallel import Members
 from fsm_agent.flows.process import RunContext, StateResult, outcome_of
 from fsm_agent.flows.record import FlowRecord, MembersRecord, Stage, Timer
 from fsm_agent.flows.run import FlowRun

@@ -185,7 +185,7 @@ class _RowCoverage:
 def _rows() -> Iterator[str]:
     """Yield every row of the call's table, once for each of its sources."""
     from fsm_agent.call.machine import row_name
-    from fsm_agent.call.table import ROWS
+    from fsm_agent.call.transition_table import ROWS
 
     for trigger, sources, to, guard, _ in ROWS:
         for source in (sources,) if isinstance(sources, str) else sources:

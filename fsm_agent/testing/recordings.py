@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from fsm_agent._internal.redaction import MIN_ANYWHERE_CHARS, Secrets, secrets_in_headers, secrets_in_url, shown_url
+from fsm_agent._internal.masking import MIN_ANYWHERE_CHARS, Secrets, secrets_in_headers, secrets_in_url, shown_url
 from fsm_agent.clients.endpoint import secrets_under_way
 
 _KEPT_HEADERS = ("content-type", "retry-after", "retry-after-ms", "date")

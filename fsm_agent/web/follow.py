@@ -3,7 +3,7 @@
 A position in a run is a number of steps, which the journal and drivers count in the same way.  Past events come from
 the journal, and new events come from the driver if it is in this process; otherwise, the journal is read again.  It
 therefore makes no difference whether a client reloads, has a second tab or reaches another server, or whether a worker
-drives the run.
+drives the run.  The inspector's pages do not follow runs; `fsm_agent.web.inspector.News` tells them what has changed.
 """
 
 from __future__ import annotations

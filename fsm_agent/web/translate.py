@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, TypeAlias, TypeVar
 
-from fsm_agent._internal.redaction import mask_keys, masked_arguments
+from fsm_agent._internal.masking import mask_keys, masked_arguments
 from fsm_agent.call.record import State
 from fsm_agent.errors import FsmAgentError, OutcomeError
 from fsm_agent.messages.event_json import about_question, event_data, json_data, masked_data, parsed

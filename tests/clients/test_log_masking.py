@@ -10,7 +10,7 @@ import httpx
 import pytest
 from support.http_clients import KEY
 
-from fsm_agent._internal.redaction import Secrets
+from fsm_agent._internal.masking import Secrets
 from fsm_agent.clients.endpoint import masked_logs
 
 

@@ -24,7 +24,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.flows.members import ROWS
+from fsm_agent.flows.parallel import ROWS
 from fsm_agent.messages import Inside, Stepped
 from fsm_agent.testing import FakeClock, function_call
 

@@ -39,7 +39,7 @@ from fsm_agent.flows.record import FlowLimits
 from fsm_agent.flows.run import FlowFailed, FlowRun
 from fsm_agent.flows.states import CallState, EachState, LiveState, Row, State, WaitState, event_name
 from fsm_agent.flows.stored_runs import Clients
-from fsm_agent.flows.table import EVERY, cases_of, reached_from
+from fsm_agent.flows.transition_table import EVERY, cases_of, reached_from
 from fsm_agent.flows.values import ANY, AnswerTypes, check_resolved
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import AgentPolicy

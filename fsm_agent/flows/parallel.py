@@ -2,6 +2,7 @@
 
 At most `ParallelState.parallel` members run at once, and the others begin later, in order.  The cost of a step
 therefore does not depend on the number of members.  Results are kept as JSON and read back in the order of the members.
+`ROWS` decides when a group is complete, and whether a member that fails or wins ends the others.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from fsm_agent.flows.process import (
 )
 from fsm_agent.flows.record import FlowEnding, MembersRecord, Settled, Stage
 from fsm_agent.flows.states import LiveState, ParallelState, SubflowState
-from fsm_agent.flows.table import NOTES
+from fsm_agent.flows.transition_table import NOTES
 from fsm_agent.flows.values import Failure
 from fsm_agent.messages.events import Event, Stepped
 

@@ -20,7 +20,9 @@ from fsm_agent.call import (
     Modified,
     Reason,
     State,
-    table,
+)
+from fsm_agent.call import (
+    transition_table as table,
 )
 from fsm_agent.errors import IllegalTrigger
 from fsm_agent.functions import Function
