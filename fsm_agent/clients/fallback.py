@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import AsyncExitStack, ExitStack, aclosing
-from typing import Any
+from contextlib import aclosing
 
 from fsm_agent._internal.structs import is_finite
 from fsm_agent.call.effects import Request
-from fsm_agent.clients.named_clients import named_client
-from fsm_agent.clients.sync_verbs import SyncVerbs
-from fsm_agent.errors import ConfigError, ProviderError, UsageError
+from fsm_agent.clients.client_group import ClientGroup
+from fsm_agent.errors import ConfigError, ProviderError
 from fsm_agent.functions.policy import is_plain
 from fsm_agent.messages.events import Delta, UsageReported
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.failures import status_of
 from fsm_agent.runtime.call_activities import transport_failure
-from fsm_agent.runtime.environment import Client, models_of
+from fsm_agent.runtime.environment import Client
 from fsm_agent.validation import require
 
 MAX_SHOWN_CHARS = 200  # how much of another client's error is shown
@@ -40,7 +38,7 @@ def is_not_the_requests_fault(error: ProviderError) -> bool:
     return meant not in _REQUEST_IS_WRONG
 
 
-class FallbackClient(SyncVerbs):
+class FallbackClient(ClientGroup):
     """A client that tries several other clients in order, once each, until one of them replies.
 
     A reply's ``served_by`` names the client that it came from.  A stream can fall back only before its first delta.  An
@@ -71,7 +69,7 @@ class FallbackClient(SyncVerbs):
     ) -> None:
         if isinstance(clients, str) or not isinstance(clients, Iterable):
             raise ConfigError(f"clients: expected a list of models or clients, got {clients!r:.80}")
-        self._clients = tuple([_client(client) for client in clients])
+        super().__init__(clients)
         if not self._clients:
             raise ConfigError("clients: expected one client or more, got an empty list")
         require("moves_on", moves_on, is_plain(moves_on), "a plain function of the error", ConfigError)
@@ -85,45 +83,8 @@ class FallbackClient(SyncVerbs):
         """The names of the clients, in order: ``fallback(a, b)``."""
         return f"fallback({', '.join([client.name for client in self._clients])})"
 
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The models that may reply."""
-        return tuple([model for client in self._clients for model in models_of(client)])
-
     def __repr__(self) -> str:
         return f"<FallbackClient {self.name!r}>"
-
-    @property
-    def environment_defaults(self) -> dict[str, Any]:
-        """The defaults of the first client that has any, such as a test double's clock."""
-        candidates = (getattr(client, "environment_defaults", None) for client in self._clients)
-        return next((defaults for defaults in candidates if defaults), {})
-
-    @property
-    def takes_images(self) -> bool:
-        """True if one of the clients accepts images."""
-        return any(getattr(client, "takes_images", True) for client in self._clients)
-
-    @property
-    def reports_logprobs(self) -> bool:
-        """True if all of the clients can be asked for log probabilities."""
-        return all(getattr(client, "reports_logprobs", True) for client in self._clients)
-
-    def check_available(self) -> None:
-        """Check, without sending a request, that at least one client has everything that it needs.
-
-        Raises:
-            ConfigError: If no client is available.  The error says what the first client lacks.
-        """
-        errors: list[UsageError] = []
-        for client in self._clients:
-            try:
-                if (check := getattr(client, "check_available", None)) is not None:
-                    check()
-                return
-            except UsageError as error:
-                errors.append(error)
-        raise errors[0]
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Return the reply from the first client that gives one.
@@ -197,18 +158,6 @@ class FallbackClient(SyncVerbs):
         failure.__cause__ = last
         return failure
 
-    def close(self) -> None:
-        """Close all clients, even if one of them fails to close."""
-        with ExitStack() as stack:
-            for client in self._clients:
-                stack.callback(client.close)
-
-    async def aclose(self) -> None:
-        """Async version of `close`."""
-        async with AsyncExitStack() as stack:
-            for client in self._clients:
-                stack.push_async_callback(client.aclose)
-
 
 def _served(reply: Reply, client: Client) -> Reply:
     """Return the reply with the name of the client that it came from, the innermost one if clients are nested."""
@@ -220,11 +169,3 @@ def _soonest(errors: list[ProviderError]) -> float | None:
     delays_s = [error.retry_after_s for error in errors]
     stated_s = [delay_s for delay_s in delays_s if delay_s is not None]
     return min(stated_s) if len(stated_s) == len(delays_s) else None
-
-
-def _client(client: Client | str) -> Client:
-    if isinstance(client, str):
-        return named_client(client)
-    if not hasattr(client, "acomplete"):
-        raise ConfigError(f"clients: expected a client, or a model as 'provider:model', got {client!r:.200}")
-    return client

@@ -7,7 +7,6 @@ large ones from another loop, refuses requests that exceed a minute's tokens, an
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import time
 import weakref
@@ -15,18 +14,16 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import Any
 
 from fsm_agent._internal.structs import is_whole
 from fsm_agent._internal.system import at_fork
 from fsm_agent.call.effects import Request
-from fsm_agent.clients.named_clients import named_client
-from fsm_agent.clients.sync_verbs import SyncVerbs
+from fsm_agent.clients.client_group import ClientGroup
+from fsm_agent.context.tokens import TextTokenizer, estimated_tokens
 from fsm_agent.errors import ConfigError, TimedOut
 from fsm_agent.messages.events import Delta
-from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Reasoning, Text
 from fsm_agent.messages.reply import Reply
-from fsm_agent.runtime.environment import Client, Clock, SystemClock, models_of
+from fsm_agent.runtime.environment import Client, Clock, SystemClock
 
 PERIOD_S = 60.0
 _GRAIN_S = 0.25  # requests within this time are counted together, so that a window has at most 240 entries
@@ -280,15 +277,15 @@ _known: weakref.WeakSet[RateLimit] = weakref.WeakSet()
 
 at_fork(after_in_child=_enter_process)
 
-CHARS_PER_TOKEN = 4  # roughly, in English: https://platform.openai.com/tokenizer (November 2026)
+_TOKENIZER = TextTokenizer(estimated_tokens)  # a faster one than `Budget` has by default
 
 
-class RateLimitedClient(SyncVerbs):
+class RateLimitedClient(ClientGroup):
     """A client whose requests wait their turn under a rate limit.
 
     A request's ``timeout_s`` includes the wait.  A request that does not get its turn in time fails with `TimedOut`,
-    which is retryable.  A request's tokens are first estimated from its length in characters (images do not count),
-    and then corrected by the usage in the reply.
+    which is retryable.  A request's tokens are first estimated, at one for each four characters and 1,000 for each
+    image, and then corrected by the usage in the reply.
 
     Args:
         client: The client to limit, or a model as ``provider:model``.  It is closed when this client is closed.
@@ -301,7 +298,8 @@ class RateLimitedClient(SyncVerbs):
     """
 
     def __init__(self, client: Client | str, limit: RateLimit) -> None:
-        self._client: Client = named_client(client) if isinstance(client, str) else client
+        super().__init__([client])
+        (self._client,) = self._clients
         self._limit = limit
 
     @property
@@ -309,35 +307,8 @@ class RateLimitedClient(SyncVerbs):
         """The name of the limited client."""
         return self._client.name
 
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The models that may reply."""
-        return models_of(self._client)
-
     def __repr__(self) -> str:
         return f"<RateLimitedClient {self.name!r} {self._limit!r}>"
-
-    @property
-    def environment_defaults(self) -> dict[str, Any]:
-        """The limited client's defaults, such as a test double's clock."""
-        return getattr(self._client, "environment_defaults", {})
-
-    @property
-    def takes_images(self) -> bool:
-        return getattr(self._client, "takes_images", True)
-
-    @property
-    def reports_logprobs(self) -> bool:
-        return getattr(self._client, "reports_logprobs", True)
-
-    def check_available(self) -> None:
-        """Check, without sending a request, that the limited client has everything that it needs.
-
-        Raises:
-            ConfigError: If something is missing.  The error names it.
-        """
-        if (check := getattr(self._client, "check_available", None)) is not None:
-            check()
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Wait for a turn, and return the reply to ``request``.
@@ -358,38 +329,9 @@ class RateLimitedClient(SyncVerbs):
                 yield self._charge(reservation, item) if isinstance(item, Reply) else item
 
     def _estimate(self, request: Request) -> int:
-        return estimated_tokens(request) if self._limit.counts_tokens else 0
+        return _TOKENIZER.count(request) if self._limit.counts_tokens else 0
 
     def _charge(self, reservation: Reservation, reply: Reply) -> Reply:
-        reported = reply.usage.total_tokens
-        self._limit.charge(reservation, reported or reservation.tokens + _tokens(_chars(reply.message)))
+        used = reply.usage.total_tokens or reservation.tokens + _TOKENIZER.count(Request(messages=(reply.message,)))
+        self._limit.charge(reservation, used)
         return reply
-
-    def close(self) -> None:
-        """Close the limited client."""
-        self._client.close()
-
-    async def aclose(self) -> None:
-        """Async version of `close`."""
-        await self._client.aclose()
-
-
-def estimated_tokens(request: Request) -> int:
-    """Return a rough estimate of the input tokens in ``request``: a quarter of its characters."""
-    described = [len(f.name) + len(f.description) + len(json.dumps(f.parameters)) for f in request.functions]
-    return _tokens(sum(map(_chars, request.messages)) + sum(described))
-
-
-def _tokens(chars: int) -> int:
-    return -(-chars // CHARS_PER_TOKEN)
-
-
-def _chars(message: Message) -> int:
-    total = 0
-    for part in message.parts:
-        match part:
-            case Text() | Reasoning() | FunctionResult():
-                total += len(part.text)
-            case FunctionCall():
-                total += len(part.name) + len(part.arguments_json)
-    return total

@@ -40,7 +40,7 @@ def test_requests_wait_for_their_minute(way: str) -> None:
 @pytest.mark.parametrize("way", TWO_WAYS)
 @pytest.mark.parametrize(
     ("reply", "wait_s"),
-    [(took(100), 60), (took(99), 0), (took(None, "x" * 396), 60), (took(None, "x" * 392), 0)],
+    [(took(100), 60), (took(99), 0), (took(None, "x" * 364), 60), (took(None, "x" * 360), 0)],
     ids=["full", "room for one", "unsaid and full", "unsaid and room for one"],
 )
 def test_tokens_are_charged_as_reported_or_by_the_length_of_the_reply(way: str, reply: Reply, wait_s: float) -> None:
@@ -56,24 +56,25 @@ def test_tokens_are_charged_as_reported_or_by_the_length_of_the_reply(way: str, 
     asyncio.run(begin_another())
 
 
-def test_all_that_is_text_is_estimated() -> None:
+def test_all_that_is_sent_is_estimated() -> None:
     class Noting(RateLimit):
         def reserve(self, tokens: int = 0, **options: Any) -> Any:
             estimated.append(tokens)
             return super().reserve(tokens, **options)
 
     estimated: list[int] = []
-    client = RateLimitedClient(Script("a", "b", "c"), Noting(tokens_per_minute=1000))
+    client = RateLimitedClient(Script("a", "b", "c"), Noting(tokens_per_minute=10_000))
     function = Function(name="abcd", description="efgh", parameters={"type": "object"})
     messages = (
         Message.of("user", "12345678", Image.of("https://example.com/a.png")),
         Message.of("assistant", Reasoning(text="1234"), function_call("abcd", a=1)),
         Message.of("tool", FunctionResult(id="1", name="abcd", text="123")),
     )
-    chars = 8 + 4 + 4 + len('{"a": 1}') + 3 + 4 + 4 + len('{"type": "object"}')
+    of_texts = 2 + 1 + 1 + 2 + 1  # a token for each four characters, or fewer, of each text
+    of_function = -(-len('abcd efgh {"type":"object"}') // 4)
     for request in (Request(messages=messages, functions=(function,)), asking(""), asking("a")):
         client.complete(request)
-    assert estimated == [-(-chars // 4), 0, 1]
+    assert estimated == [of_texts + 1_000 + of_function + 3 * 4, 4, 5]  # 1,000 an image, 4 a message
 
 
 @pytest.mark.parametrize("way", TWO_WAYS)
