@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache, reduce
 from operator import or_
@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_or
 import msgspec
 import pydantic
 from pydantic_core import PydanticSerializationError, to_jsonable_python
-from typing_extensions import TypeAliasType
 
 from fsm_agent._internal.structs import UNIONS, without_notes
 from fsm_agent.errors import PromptError, hint
@@ -66,7 +65,7 @@ def prompt_schema(kind: Any) -> str:
 
 def name_of(kind: Any) -> str:
     """Return the name of a type, as prompts show it."""
-    return kind.__name__ if is_record(kind) else _Schema().named(kind)
+    return " ".join([line.strip() for line in _Names().typed(kind)])
 
 
 @lru_cache(maxsize=1024)
@@ -88,146 +87,140 @@ def _member(member: Enum) -> str:
 
 def _schema(kind: Any) -> str:
     schema = _Schema()
-    printed = schema.typed(kind)
-    body = [printed] if isinstance(printed, str) else printed
+    body = schema.typed(kind)
     doc = [docstring_of(kind)] if is_record(kind) and docstring_of(kind) else []
     meanings = [f"\n{_of_enum(enum)}" for enum in schema.enums if any(map(description_of, enum))]
     return "\n".join([f"### Schema for `{name_of(kind)}`", *doc, *body, *meanings])
 
 
 class _Schema:
-    """Prints a schema.  Each type becomes a string or the lines of a block."""
+    """Prints a schema.  Each type becomes lines: one without quotation marks, or those of a block."""
 
     def __init__(self) -> None:
-        self.open: list[Any] = []  # the records that are being printed
-        self.recursive: set[Any] = set()  # records that contain themselves
+        self.open: list[Any] = []  # the records and aliases that are being printed
+        self.recursive: set[Any] = set()  # those that contain themselves
         self.enums: list[type[Enum]] = []  # the enumerations that occur
         self.lines = 0
 
-    def named(self, kind: Any) -> str:
-        if is_record(kind):
-            return str(kind.__name__)
-        printed = _Names().typed(kind)
-        return printed if isinstance(printed, str) else " ".join([line.strip() for line in printed])
-
-    def typed(self, kind: Any) -> str | Lines:
+    def typed(self, kind: Any) -> Lines:
         kind = bare(kind)
         if kind in (None, types.NoneType):
-            return "null"
+            return ["null"]
         if isinstance(kind, type) and issubclass(kind, Enum):
             return self.enum(kind)
         if is_record(kind):
-            return self.record(kind)
+            return self.guarded(kind, lambda: self.record(kind))
         if isinstance(kind, type) and issubclass(kind, pydantic.RootModel):
-            return self.guarded(kind, kind.model_fields["root"].annotation)
-        if isinstance(kind, TypeAliasType) or type(kind).__name__ == "TypeAliasType":
-            return self.guarded(kind, kind.__value__)
-        origin, arguments = get_origin(kind), get_args(kind)
-        if isinstance(origin, TypeAliasType) or type(origin).__name__ == "TypeAliasType":
-            return self.guarded(kind, origin.__value__[arguments])
+            return self.guarded(kind, lambda: self.typed(kind.model_fields["root"].annotation))
+        arguments = get_args(kind)
+        origin = get_origin(kind) or kind
+        if type(origin).__name__ == "TypeAliasType":  # in typing and in typing_extensions
+            inner = origin.__value__[arguments] if arguments else origin.__value__
+            return self.guarded(kind, lambda: self.typed(inner))
         if origin in UNIONS:
             return self.union(arguments)
         if origin is Literal:
-            return " | ".join([_literal(value) for value in arguments])
-        if isinstance(origin or kind, type) and not issubclass(origin or kind, str | bytes):
-            return self.collection(kind, origin or kind, arguments)
-        return _leaf(kind)
+            return [" | ".join(map(_literal, arguments))]
+        if isinstance(origin, type) and not issubclass(origin, str | bytes):
+            return self.collection(kind, origin, arguments)
+        return [_leaf(kind)]
 
-    def guarded(self, kind: Any, inner: Any) -> str | Lines:
+    def guarded(self, kind: Any, printed: Callable[[], Lines]) -> Lines:
+        """Return the lines of a type that may contain itself; inside itself, only its name is printed."""
         if kind in self.open:
             self.recursive.add(kind)
-            return str(getattr(kind, "__name__", kind))
+            return [getattr(kind, "__name__", str(kind))]
         self.open.append(kind)
         try:
-            return self.typed(inner)
+            return printed()
         finally:
             self.open.pop()
 
-    def record(self, kind: Any) -> str | Lines:
-        if kind in self.open:
-            self.recursive.add(kind)
-            return str(kind.__name__)
-        self.open.append(kind)
+    def record(self, kind: Any) -> Lines:
         shown_fields = [field for field in fields_of(kind) if field.is_shown]
         lines = [line for field in shown_fields for line in self.field(field, is_last=field is shown_fields[-1])]
-        self.open.pop()
         self.lines += len(shown_fields) + 1
         if self.lines > MAX_LINES:
-            raise PromptError(f"the schema of {(self.open or [kind])[0].__name__} has more than {MAX_LINES} lines")
-        is_named = kind in self.recursive and bool(self.open)
+            raise PromptError(f"the schema of {self.open[0].__name__} has more than {MAX_LINES} lines")
+        is_named = kind in self.recursive and len(self.open) > 1
         return [f"{{ // {kind.__name__}" if is_named else "{", *_indented(lines), "}"]
 
     def field(self, field: RecordField, *, is_last: bool) -> Lines:
-        printed = self.typed(field.info.annotation)
-        lines = [_quoted(printed)] if isinstance(printed, str) else [*printed]
+        lines = _as_value(self.typed(field.info.annotation))
         lines[0] = f"{_quoted(field.json_name)}: {lines[0]}"
         lines[-1] += "" if is_last else ","
         lines[-1] += f" // {field.description}" if field.description else ""
         return lines
 
-    def enum(self, kind: type[Enum]) -> str:
+    def enum(self, kind: type[Enum]) -> Lines:
         if kind not in self.enums:
             self.enums.append(kind)
-        return " | ".join([_literal(member.value) for member in kind if not is_skipped(member)])
+        return [" | ".join([_literal(member.value) for member in kind if not is_skipped(member)])]
 
-    def union(self, kinds: Sequence[Any]) -> str | Lines:
-        tags = _tags_of(kinds)
+    def union(self, kinds: Sequence[Any]) -> Lines:
         are_named = sum(map(is_record, kinds)) > 1
         printed = [
             self.variant(kind, tag) if are_named or tag else self.typed(kind)
-            for kind, tag in zip(kinds, tags, strict=True)
+            for kind, tag in zip(kinds, _tags_of(kinds), strict=True)
         ]
-        if all(isinstance(item, str) for item in printed):
-            return " | ".join(dict.fromkeys([str(item) for item in printed]))
+        if all(len(item) == 1 for item in printed):
+            return [" | ".join(dict.fromkeys([item for (item,) in printed]))]
         joined: Lines = [""]
         for item in printed:
-            first, *rest = [item if item == "null" else _quoted(item)] if isinstance(item, str) else item
+            first, *rest = item if item == ["null"] else _as_value(item)
             joined[-1] += f" | {first}" if joined[-1] else first
             joined += rest
         return joined
 
-    def variant(self, kind: Any, tag: str | None) -> str | Lines:
+    def variant(self, kind: Any, tag: str | None) -> Lines:
         """Return a union member with its name and docstring, printed inside its tag if it has one."""
         printed = self.typed(kind)
-        doc = docstring_of(kind).partition("\n\n")[0] if is_record(kind) else ""
-        lines = [_quoted(printed)] if isinstance(printed, str) else [*printed]
+        lines = _as_value(printed)
         if is_record(kind) and lines[0].startswith("{"):
-            note = ": ".join([part for part in ("" if tag else kind.__name__, " ".join(doc.split())) if part])
+            doc = " ".join(docstring_of(kind).partition("\n\n")[0].split())
+            note = ": ".join(filter(None, ["" if tag else kind.__name__, doc]))
             lines[0] = f"{{ // {note}" if note else "{"
         if tag is None:
-            return printed if isinstance(printed, str) else lines
+            return printed if len(printed) == 1 else lines
         return ["{", *_indented([f"{_quoted(tag)}: {lines[0]}", *lines[1:]]), "}"]
 
-    def collection(self, kind: Any, origin: Any, arguments: Sequence[Any]) -> str | Lines:
+    def collection(self, kind: Any, origin: type, arguments: Sequence[Any]) -> Lines:
         if issubclass(origin, Mapping):
-            value = self.typed(arguments[1]) if len(arguments) == 2 else "any"
-            if isinstance(value, str):
-                return f"Record<string, {value}>"
+            value = self.typed(arguments[1]) if len(arguments) == 2 else ["any"]
+            if len(value) == 1:
+                return [f"Record<string, {value[0]}>"]
             return ["{", *_indented([f'"[key: string]": {value[0]}', *value[1:]]), "}"]
         if issubclass(origin, tuple) and arguments and arguments[-1] is not Ellipsis:
             return self.tuple(arguments)
         if issubclass(origin, Collection):
-            item = self.typed(arguments[0]) if arguments else "any"
-            if isinstance(item, str):
-                return f"({item})[]" if " | " in item else f"{item}[]"
+            item = self.typed(arguments[0]) if arguments else ["any"]
+            if len(item) == 1:
+                return [f"({item[0]})[]" if " | " in item[0] else f"{item[0]}[]"]
             return ["[", *_indented(item), "]"]
-        return _leaf(kind)
+        return [_leaf(kind)]
 
-    def tuple(self, kinds: Sequence[Any]) -> str | Lines:
+    def tuple(self, kinds: Sequence[Any]) -> Lines:
         printed = [self.typed(kind) for kind in kinds]
-        if all(isinstance(item, str) for item in printed):
-            return f"[{', '.join([str(item) for item in printed])}]"
-        blocks = [[_quoted(item)] if isinstance(item, str) else item for item in printed]
+        if all(len(item) == 1 for item in printed):
+            return [f"[{', '.join([item for (item,) in printed])}]"]
+        blocks = list(map(_as_value, printed))
         for block in blocks[:-1]:
             block[-1] += ","
         return ["[", *_indented([line for block in blocks for line in block]), "]"]
 
 
-class _Names(_Schema):
-    def record(self, kind: Any) -> str:
-        return str(kind.__name__)
+def _as_value(lines: Lines) -> Lines:
+    """Return the lines of a type as they stand in a block, where a type without lines of its own is a string."""
+    return [_quoted(lines[0])] if len(lines) == 1 else [*lines]
 
-    def variant(self, kind: Any, tag: str | None) -> str | Lines:
+
+class _Names(_Schema):
+    """Prints the names of records in place of their fields."""
+
+    def record(self, kind: Any) -> Lines:
+        return [kind.__name__]
+
+    def variant(self, kind: Any, tag: str | None) -> Lines:
         return self.typed(kind)
 
 
@@ -374,7 +367,7 @@ class _Example:
         made = {field.json_name: self.field(kind, field, value) for field in shown_fields}
         self.open.pop()
         if all(field.is_shown or not field.info.is_required() for field in fields_of(kind)):
-            _check_whole(kind, made)
+            _check(kind, made, f"the example of {kind.__name__}")
         return made
 
     def field(self, kind: Any, field: RecordField, value: Any) -> Any:
@@ -400,19 +393,16 @@ def _value_of(value: Any, name: str) -> Any:
 def _checked(field: RecordField, example: Any, owner: str) -> Any:
     data = _as_json(example)
     annotated: Any = Annotated
-    adapter = pydantic.TypeAdapter(annotated[(field.info.annotation, *(field.info.metadata or [None]))])
-    try:
-        adapter.validate_json(json.dumps(data), strict=True)
-    except pydantic.ValidationError as error:
-        raise PromptError(f"the example {example!r} of {owner} is not valid: {described_errors(error)}") from None
+    kind = annotated[(field.info.annotation, *(field.info.metadata or [None]))]
+    _check(kind, data, f"the example {example!r} of {owner}", strict=True)
     return data
 
 
-def _check_whole(kind: Any, made: dict[str, Any]) -> None:
+def _check(kind: Any, data: Any, what: str, *, strict: bool = False) -> None:
     try:
-        pydantic.TypeAdapter(kind).validate_json(json.dumps(made))
+        pydantic.TypeAdapter(kind).validate_json(json.dumps(data), strict=strict)
     except pydantic.ValidationError as error:
-        raise PromptError(f"the example of {kind.__name__} is not valid: {described_errors(error)}") from None
+        raise PromptError(f"{what} is not valid: {described_errors(error)}") from None
 
 
 def _as_json(value: Any) -> Any:
