@@ -26,10 +26,10 @@ Core: TypeAlias = dict[str, Any]  # a core schema of pydantic
 
 # What validators raise, including user-defined ones for odd arguments.  A ValidationError is a ValueError.
 REFUSALS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-CONTAINERS = (  # pydantic's errors where only a list or an object is valid
-    *("list_type", "tuple_type", "set_type", "frozen_set_type", "iterable_type", "dict_type", "mapping_type"),
-    *("model_type", "model_attributes_type", "dataclass_type", "named_tuple_type"),
-)
+# pydantic's errors where only a list or an object is valid
+_LISTS = ("list_type", "tuple_type", "set_type", "frozen_set_type", "iterable_type")
+_OBJECTS = ("dict_type", "mapping_type", "model_type", "model_attributes_type", "dataclass_type", "named_tuple_type")
+CONTAINERS = _LISTS + _OBJECTS
 _OF_TYPE = ("_type", "enum", "literal_error")  # the ends of pydantic's errors for a value of another type
 _MAX_ERRORS = 20  # of one value
 _SHORT = Repr()
@@ -129,9 +129,9 @@ def _meant(arguments: str, error: ValueError, schema: Mapping[str, Any]) -> str 
         document = from_json(arguments)
         for item in error.errors(include_url=False, include_context=False):
             kind, given = item["type"], item["input"]
-            if (place := _place(document, item["loc"], given)) is None:
+            holder, path = place_of(document, item["loc"])
+            if holder is None or holder[path[-1]] != given:
                 continue
-            holder, path = place
             if kind in CONTAINERS and is_json_text(given):
                 holder[path[-1]] = from_json(given)
                 is_changed = True
@@ -148,30 +148,42 @@ def is_json_text(value: Any) -> bool:
     return isinstance(value, str) and value.lstrip()[:1] in ("[", "{")
 
 
-def _place(document: Any, path: Sequence[str | int], given: Any) -> tuple[Any, tuple[str | int, ...]] | None:
-    """Return the object or list that holds a value, and the value's path, without the steps that name union members."""
+def place_of(document: Any, path: Iterable[str | int]) -> tuple[Any, tuple[str | int, ...]]:
+    """Return the object or list that holds a value, and the value's path, without the steps that name union members.
+
+    If the path leads nowhere, the first is None.
+    """
+    holder: Any = None
     steps: tuple[str | int, ...] = ()
     for step in path:
-        is_there = step in document if isinstance(document, dict) else isinstance(document, list) and step != str(step)
-        if not is_there:
-            continue
-        steps = (*steps, step)
-        if document[step] == given:
-            return document, steps
-        document = document[step]
-    return None
+        if has(document, step):
+            holder, document, steps = document, document[step], (*steps, step)
+    return holder, steps
+
+
+def has(data: Any, step: Any) -> bool:
+    """Return whether JSON data has this field or item."""
+    if isinstance(data, dict):
+        return step in data
+    return isinstance(data, list) and isinstance(step, int) and 0 <= step < len(data)
 
 
 def _is_property(root: Mapping[str, Any], path: Sequence[str | int]) -> bool:
     """Return whether the value at a path is a property.  A pydantic model may also accept it under other names."""
-    schemas = expanded([root], root)
-    for step in path[:-1]:
-        schemas = expanded([inner for schema in schemas for inner in schemas_of(schema, step)], root)
+    schemas = schemas_at(root, path[:-1])
     names = {name for schema in schemas for name in _named(schema, "properties")}
     takes_others = any(
         _named(schema, key) for schema in schemas for key in ("additionalProperties", "patternProperties")
     )
     return path[-1] in names or bool(names and not takes_others and isinstance(path[-1], str))
+
+
+def schemas_at(root: Mapping[str, Any], path: Iterable[str | int]) -> list[Mapping[str, Any]]:
+    """Return the schemas for the value at a path in a document."""
+    schemas = expanded([root], root)
+    for step in path:
+        schemas = expanded([inner for schema in schemas for inner in _schemas_of(schema, step)], root)
+    return schemas
 
 
 def expanded(schemas: Iterable[Any], root: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -189,7 +201,7 @@ def expanded(schemas: Iterable[Any], root: Mapping[str, Any]) -> list[Mapping[st
     return [*found.values()]
 
 
-def schemas_of(schema: Mapping[str, Any], step: str | int) -> Iterable[Any]:
+def _schemas_of(schema: Mapping[str, Any], step: str | int) -> Iterable[Any]:
     """Return the schemas for a property or an item."""
     if isinstance(step, int):
         first, others = schema.get("prefixItems"), [schema.get("items")]

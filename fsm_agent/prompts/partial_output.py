@@ -17,10 +17,10 @@ from typing import Any
 
 from pydantic_core import ValidationError, from_json, to_json
 
-from fsm_agent.functions.arguments import expanded
+from fsm_agent.functions.arguments import expanded, has
 from fsm_agent.prompts.json_in_text import closing
 from fsm_agent.prompts.output import Output
-from fsm_agent.prompts.repairs import UNCLEAR, Schema, has
+from fsm_agent.prompts.repairs import UNCLEAR, Schema
 
 NOTHING: Any = object()
 UNDECIDED: Any = object()

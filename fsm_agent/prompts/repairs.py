@@ -20,7 +20,7 @@ from typing import Any, SupportsIndex
 
 from pydantic_core import ValidationError, from_json, to_json
 
-from fsm_agent.functions.arguments import CONTAINERS, expanded, is_json_text, schemas_of
+from fsm_agent.functions.arguments import CONTAINERS, is_json_text, place_of, schemas_at
 
 _MAX_ROUNDS = 8  # of corrections, each of which may reveal further errors
 _MAX_ERRORS = 50  # that each round looks at
@@ -171,22 +171,8 @@ def _found(data: Any, schema: Schema, path: Sequence[Any]) -> tuple[Any, Any, li
 
     A position may also name a union member, which is not part of the document.
     """
-    holder: Any = None
-    key: Any = None
-    schemas = expanded([schema], schema)
-    for step in path:
-        if not has(data, step):
-            continue
-        holder, key, data = data, step, data[step]
-        schemas = expanded([inner for s in schemas for inner in schemas_of(s, step)], schema)
-    return holder, key, schemas
-
-
-def has(data: Any, step: Any) -> bool:
-    """Return whether JSON data has this field or item."""
-    if isinstance(data, dict):
-        return step in data
-    return isinstance(data, list) and isinstance(step, int) and 0 <= step < len(data)
+    holder, steps = place_of(data, path)
+    return holder, steps[-1] if steps else None, schemas_at(schema, steps)
 
 
 def _words(path: Sequence[Any]) -> str:
