@@ -50,13 +50,10 @@ _WHOLE = {"ge": math.ceil, "gt": math.floor, "le": math.floor, "lt": math.ceil}
 _LENGTHS = {"minLength": "min_length", "maxLength": "max_length"}
 _TEXT = {**_LENGTHS, "pattern": "pattern"}
 _LIST = {"minItems": "min_length", "maxItems": "max_length"}
-_MAX_CURRENT_DEPTH = 64  # levels in which other drafts are looked for
+_MAX_CURRENT_DEPTH = 128  # levels, of lists too, in which other drafts are looked for
 _VALUES = ("const", "default", "example")  # keys for which null is a value
+_DATA = (*_VALUES, "enum", "examples")  # keys that hold no schema
 _BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-_NESTED = (  # keys that hold a schema, or several
-    *("items", "prefixItems", "contains", "additionalProperties", "propertyNames", "anyOf", "oneOf", "allOf"),
-    *("not", "if", "then", "else"),
-)
 _MAX_TYPES = 7  # JSON Schema has no more
 _UNICODE = re.compile(r"\\[wWdDsSpPbB]")
 _REPEAT = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
@@ -275,23 +272,22 @@ def in_current_draft(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return schema if current == schema else current
 
 
-def _current(schema: Any, depth: int) -> Any:
-    if depth > _MAX_CURRENT_DEPTH or not isinstance(schema, Mapping):
+def _current(schema: Any, depth: int, *, is_by_name: bool = False) -> Any:
+    if depth > _MAX_CURRENT_DEPTH or not isinstance(schema, Mapping | list):
         return schema
-    is_there = [(key, value) for key, value in schema.items() if value is not None or key in _VALUES]
-    current = {key: _current_value(key, value, depth + 1) for key, value in is_there}
+    if isinstance(schema, list):
+        return [_current(item, depth + 1) for item in schema]
+    if is_by_name:
+        return {name: _current(inner, depth + 1) for name, inner in schema.items()}
+    current = {
+        key: value if key in _DATA else _current(value, depth + 1, is_by_name=key in _BY_NAME)
+        for key, value in schema.items()
+        if value is not None or key in _VALUES
+    }
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if isinstance(current.get(exclusive), bool) and current.pop(exclusive) and bound in current:
             current[exclusive] = current.pop(bound)
     return current
-
-
-def _current_value(key: str, value: Any, depth: int) -> Any:
-    if key in _BY_NAME and isinstance(value, Mapping):
-        return {name: _current(inner, depth) for name, inner in value.items()}
-    if key not in _NESTED:
-        return value
-    return [_current(inner, depth) for inner in value] if isinstance(value, list) else _current(value, depth)
 
 
 def cores_of(kinds: Sequence[Any], root: Mapping[str, Any]) -> list[Core]:
