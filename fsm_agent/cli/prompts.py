@@ -14,9 +14,8 @@ from fsm_agent.cli.options import load_object, modules_here
 from fsm_agent.cli.output import Command
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.errors import UsageError
-from fsm_agent.prompts.files import HANDLERS
 from fsm_agent.prompts.library import Prompts
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.prompt import HANDLERS, Prompt
 from fsm_agent.validation import safe_repr
 
 app = typer.Typer(no_args_is_help=True, help="Check all prompts in files, or show one.")

@@ -27,7 +27,7 @@ from fsm_agent.prompts.parsers import (
     tagged,
     verbatim,
 )
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.prompt import HANDLERS, Prompt
 from fsm_agent.prompts.template import (
     Content,
     PromptFileError,
@@ -93,7 +93,6 @@ class Names:
         return found
 
 
-HANDLERS = tuple([item.name.removeprefix("on_") for item in fields(Prompt) if item.name.startswith("on_")])
 KEYS = tuple([item.name for item in fields(Prompt) if item.init and item.name not in ("template", "path")])
 _KINDS = ("web_search", "code_execution", "computer_use", "mcp")
 _LINE = re.compile(r"\(at line (\d+), column \d+\)$")

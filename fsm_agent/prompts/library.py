@@ -17,8 +17,8 @@ from typing import Any, TypeVar, Unpack, cast
 from fsm_agent._internal.registry import Registry
 from fsm_agent._internal.text import nearest
 from fsm_agent.errors import PromptError, UsageError, hint
-from fsm_agent.prompts.files import HANDLERS, Loading, Names
-from fsm_agent.prompts.prompt import Prompt, PromptOverrides
+from fsm_agent.prompts.files import Loading, Names
+from fsm_agent.prompts.prompt import HANDLERS, Prompt, PromptOverrides
 from fsm_agent.prompts.template import MAX_FILE_BYTES as MAX_FILE_BYTES
 from fsm_agent.prompts.template import (
     SUFFIXES,

@@ -39,7 +39,7 @@ from fsm_agent.prompts.output import (
 from fsm_agent.prompts.partial_output import PartialReader
 from fsm_agent.prompts.template import TextGuard, check_used, handler_text, render, variables
 from fsm_agent.prompts.values import attachments_in, is_attachment
-from fsm_agent.validation import invalid, require, safe_repr
+from fsm_agent.validation import Rules, invalid, require, require_fields, safe_repr
 
 Out = TypeVar("Out", default=Any)
 
@@ -53,13 +53,27 @@ FORM = "Now give your final answer in the form that is asked for."
 Mode: TypeAlias = Literal["native", "function", "prompted", "two_stage"]
 _Kind: TypeAlias = Literal["exception", "interrupt", "final", "loop", "form"]
 _NEEDED = {"exception": "error_message", "interrupt": "call_results"}
-_ARGUMENTS = {
+HANDLERS = {  # their variables
     "exception": ("error_message", "attempt"),
     "interrupt": ("call_results", "name", "arguments"),
     "final": ("rounds",),
     "loop": ("name", "count"),
     "form": (),
 }
+
+
+_RIGHTS: Rules = (
+    ("template", lambda value: isinstance(value, str), "a string"),
+    ("path", lambda value: isinstance(value, str), "a string such as 'root/name'"),
+    (
+        "parser",
+        lambda value: value is None or (callable(value) and not inspect.iscoroutinefunction(value)),
+        "a plain function of the text",
+    ),
+    ("mode", lambda value: value in (*get_args(Mode), None), f"{', '.join(map(repr, get_args(Mode)))}, or None"),
+    ("max_length", lambda value: type(value) is int and value > 0, "at least 1 character"),
+    ("settings", lambda value: isinstance(value, Mapping), "a mapping such as {'temperature': 0}"),
+)
 
 
 class PromptValues(TypedDict, total=False):
@@ -198,87 +212,62 @@ class Prompt(KnownArguments, Generic[Out]):
     __repr__ = changed_repr
 
     def __post_init__(self) -> None:
-        require("the template of a prompt", self.template, isinstance(self.template, str), "a string")
-        require("the path of a prompt", self.path, isinstance(self.path, str), "a string such as 'root/name'")
-        require(
-            "the parser of a prompt",
-            self.parser,
-            self.parser is None or (callable(self.parser) and not inspect.iscoroutinefunction(self.parser)),
-            "a plain function of the text",
-        )
+        require_fields(self, "a prompt", _RIGHTS)
         if isinstance(self.parser, type) and hasattr(self.parser, "model_fields"):
-            raise invalid(
-                "the parser of a prompt",
-                self.parser,
-                f"a function of the text (a type goes into output={self.parser.__name__})",
-            )
+            right = f"a function of the text (a type goes into output={self.parser.__name__})"
+            raise invalid("parser of a prompt", self.parser, right)
         check_type(self.output, "the output of a prompt")
-        modes = f"{', '.join(map(repr, get_args(Mode)))}, or None"
-        require("the mode of a prompt", self.mode, self.mode in (*get_args(Mode), None), modes)
-        is_right = type(self.max_length) is int and self.max_length > 0
-        require("max_length of a prompt", self.max_length, is_right, "at least 1 character")
         self._check_requests()
         listed = sources(self.functions)
         asked = [item for item in listed if is_asked_per_call(item)]
         functions = functions_of([item for item in listed if item not in asked] if asked else listed)
+        by_name = {f.name: f for f in functions}
         depended_on = frozenset([name for f in functions for name in f.depends_on])
         limited = [f.name for f in functions if f.max_calls is not None or f.max_failures is not None]
+        agents = {f.name: f.delegate for f in functions if f.delegate is not None}
+        handler = self.on_exception
         derived: dict[str, Any] = {
             "functions": listed if asked else functions,
             "is_fixed": not asked,
             "offers": functions,
+            "by_name": by_name,
+            "depended_on": depended_on,
+            "tallied": depended_on.union(limited),
+            "delegates": frozenset(agents),
+            "handoffs": frozenset([name for name, delegate in agents.items() if delegate.is_handoff]),
+            "may_host": (*self.hosted_tools, *(handler.hosted_tools if isinstance(handler, Prompt) else ())),
         }
-        derived |= {"by_name": {f.name: f for f in functions}}
-        derived |= {"depended_on": depended_on, "tallied": depended_on.union(limited)}
-        agents = {f.name: f.delegate for f in functions if f.delegate is not None}
-        derived["delegates"] = frozenset(agents)
-        derived["handoffs"] = frozenset([name for name, delegate in agents.items() if delegate.is_handoff])
-        handler = self.on_exception
-        derived["may_host"] = (*self.hosted_tools, *(handler.hosted_tools if isinstance(handler, Prompt) else ()))
         for name, value in derived.items():
             object.__setattr__(self, name, value)
-        names = [f.name for f in functions]
-        if repeated := {name for name in names if names.count(name) > 1}:
-            raise PromptError(
-                f"functions of prompt {self.path!r}: expected different names, got {', '.join(sorted(repeated))} twice"
-            )
-        if ANSWER in names and self.output is not str:
-            raise PromptError(
-                f"functions of prompt {self.path!r}: expected a name other than {ANSWER}, which is reserved for the"
-                " answer"
-            )
+        what = f"functions of prompt {self.path!r}"
+        if repeated := sorted({f.name for f in functions if by_name[f.name] is not f}):
+            raise PromptError(f"{what}: expected different names, got {', '.join(repeated)} twice")
+        if ANSWER in by_name and self.output is not str:
+            raise PromptError(f"{what}: expected a name other than {ANSWER}, which is reserved for the answer")
         if not asked:
             check_dependencies(functions, f"prompt {self.path!r}")
         variables(self.template)
-        for kind in _ARGUMENTS:
+        for kind in HANDLERS:
             self._check_handler(kind)
         self._check_finalizer()
 
     def _check_finalizer(self) -> None:
         if self.finalizer is None:
             return
+        what = f"the finalizer of prompt {self.path!r}"
         right = "a string with {{ answer }} in it, a Prompt or None"
-        require(
-            f"the finalizer of prompt {self.path!r}", self.finalizer, isinstance(self.finalizer, str | Prompt), right
-        )
+        require(what, self.finalizer, isinstance(self.finalizer, str | Prompt), right)
         template = self.finalizer if isinstance(self.finalizer, str) else self.finalizer.template
         if isinstance(self.finalizer, Prompt) and (self.finalizer.offers or self.finalizer.hosted_tools):
-            raise PromptError(
-                f"the finalizer of prompt {self.path!r}: expected no functions, since a finalizer cannot offer any, got"
-                " some"
-            )
+            raise PromptError(f"{what}: expected no functions, since a finalizer cannot offer any, got some")
         if unknown := ", ".join(sorted(variables(template) - {"answer"})):
-            raise PromptError(
-                f"the finalizer of prompt {self.path!r}: expected only the variable answer, got {unknown}"
-            )
+            raise PromptError(f"{what}: expected only the variable answer, got {unknown}")
 
     def _check_requests(self) -> None:
         if type(self.hosted_tools) is list:
             object.__setattr__(self, "hosted_tools", tuple(self.hosted_tools))
         if self.hosted_tools != ():
             check_hosted_tools(self.hosted_tools, f"hosted_tools of prompt {self.path!r}")
-        right = "a mapping such as {'temperature': 0}"
-        require("the settings of a prompt", self.settings, isinstance(self.settings, Mapping), right)
         if self.settings:
             if "hosted_tools" in self.settings:
                 raise PromptError(
@@ -287,43 +276,24 @@ class Prompt(KnownArguments, Generic[Out]):
             Settings().override(self.settings)
 
     def _check_handler(self, kind: str) -> None:
-        handler = getattr(self, f"on_{kind}")
+        handler, what = getattr(self, f"on_{kind}"), f"on_{kind} of prompt {self.path!r}"
         if hasattr(handler, "__fspath__"):
-            handler = handler_text(handler, f"on_{kind} of prompt {self.path!r}")
+            handler = handler_text(handler, what)
             object.__setattr__(self, f"on_{kind}", handler)
         template = handler.template if isinstance(handler, Prompt) else handler
         is_compared = isinstance(handler, Prompt) and self.is_fixed
         if is_compared and (foreign := ", ".join(sorted(handler.by_name.keys() - self.by_name.keys()))):
-            raise PromptError(
-                f"on_{kind} of prompt {self.path!r}: expected functions of the prompt itself, got {foreign}"
-            )
-        if not isinstance(template, str):
-            if callable(template):
-                self._check_handler_function(kind, template)
-                return
-            right = "a string, a Prompt, a function or the path of a file"
-            raise PromptError(f"on_{kind} of prompt {self.path!r}: expected {right}, got {safe_repr(handler)}")
-        names = variables(template)
-        if kind in _NEEDED and _NEEDED[kind] not in names:
-            raise PromptError(
-                f"on_{kind} of prompt {self.path!r}: "
-                f"expected {{{{ {_NEEDED[kind]} }}}} in it, got {safe_repr(template)}"
-            )
-        if unknown := sorted(names.difference(_ARGUMENTS[kind])):
-            known = ", ".join(_ARGUMENTS[kind])
-            raise PromptError(f"on_{kind} of prompt {self.path!r}: expected only {known}, got {', '.join(unknown)}")
-
-    def _check_handler_function(self, kind: str, handler: Callable[..., Any]) -> None:
-        names = _ARGUMENTS[kind]
-        try:
-            inspect.signature(handler).bind(**dict.fromkeys(names))
-        except TypeError as error:  # checked now, since it runs only after a paid request
-            right = f"{', '.join(names)} by name" if names else "nothing"
-            raise PromptError(
-                f"on_{kind} of prompt {self.path!r}: expected a function that takes {right}: {error}"
-            ) from None
-        except ValueError:  # a C function without a signature
+            raise PromptError(f"{what}: expected functions of the prompt itself, got {foreign}")
+        if callable(template):
+            _check_handler_function(template, HANDLERS[kind], what)
             return
+        right = "a string, a Prompt, a function or the path of a file"
+        require(what, handler, isinstance(template, str), right, PromptError)
+        names, needed = variables(template), _NEEDED.get(kind)
+        if needed is not None and needed not in names:
+            raise PromptError(f"{what}: expected {{{{ {needed} }}}} in it, got {safe_repr(template)}")
+        if unknown := sorted(names.difference(HANDLERS[kind])):
+            raise PromptError(f"{what}: expected only {', '.join(HANDLERS[kind])}, got {', '.join(unknown)}")
 
     def __call__(self, /, **values: Any) -> Task[Out]:
         """Return this prompt with values for its variables, to pass to a call as its task.  No model is called.
@@ -394,7 +364,7 @@ class Prompt(KnownArguments, Generic[Out]):
         """Return this prompt with the current functions from its MCP servers and other sources."""
         if self.is_fixed:
             return self
-        changes: Any = {name: getattr(self, f"on_{name}") for name in _ARGUMENTS}
+        changes: Any = {name: getattr(self, f"on_{name}") for name in HANDLERS}
         changes = {f"on_{name}": item.for_call() for name, item in changes.items() if isinstance(item, Prompt)}
         return self.extend(functions=functions_of(self.functions), **changes).marked(unresolved=self)
 
@@ -425,8 +395,27 @@ class Prompt(KnownArguments, Generic[Out]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A string that changes when the prompt's text, functions or output change.  Code is identified by name."""
-        return fingerprint_of(self)
+        """16 hex digits that change with the prompt's text, functions or output.  Code is identified only by name."""
+        data = [
+            self.path,
+            self.template,
+            self.mode == "two_stage",
+            self.expected.schema,
+            self.parser.label if isinstance(self.parser, Parser) else _name_of(self.parser),
+            [_handler_source(getattr(self, f"on_{kind}")) for kind in HANDLERS],
+            [_described(function) for function in self.offers],
+        ]
+        if self.mode not in (None, "two_stage"):
+            data.append(self.mode)
+        if not self.is_fixed:
+            data.append([_source(item) for item in self.functions])
+        if self.hosted_tools or self.settings:
+            data.append([[_hosted(tool) for tool in self.hosted_tools], dict(self.settings)])
+        if self.finalizer is not None:
+            data.append(_handler_source(self.finalizer))
+        if parts := getattr(self.template, "parts", None):
+            data.append(parts)
+        return _digest(to_json(data, fallback=_name_of, serialize_unknown=True))
 
     @cached_property
     def needs_deps(self) -> Function | None:
@@ -509,7 +498,7 @@ class Prompt(KnownArguments, Generic[Out]):
         """The prompt that governs the last request, which has no functions."""
         return self._handler("final")
 
-    def _handler(self, kind: _Kind) -> Prompt:
+    def _handler(self, kind: Literal["exception", "interrupt", "final"]) -> Prompt:
         handler: Handler = getattr(self, f"on_{kind}")
         path = f"__{self.path}_{kind}_handler"
         if isinstance(handler, Prompt):
@@ -523,9 +512,9 @@ class Prompt(KnownArguments, Generic[Out]):
             derived = self.extend(template=handler if isinstance(handler, str) else "", path=path)
         if kind == "final":
             derived = derived.extend(functions=(), hosted_tools=())
-        derived.__dict__.update(dict.fromkeys([f"{name}_handler" for name in _ARGUMENTS], derived))
+        vars(derived).update(exception_handler=derived, interrupt_handler=derived, final_handler=derived)
         if derived.output is self.output and derived.max_length == self.max_length:
-            derived.__dict__["expected"] = self.expected
+            vars(derived)["expected"] = self.expected
         return derived
 
     def handler_text(self, kind: _Kind, /, **values: Any) -> str:
@@ -541,11 +530,19 @@ class Prompt(KnownArguments, Generic[Out]):
             return render(handler.template if isinstance(handler, Prompt) else handler, values)
         write: Any = handler  # a path was read when the prompt was made
         text: Any = write(**values)
-        if not isinstance(text, str):
-            raise PromptError(
-                f"the return value of on_{kind} of prompt {self.path!r}: expected a string, got {safe_repr(text)}"
-            )
-        return text
+        what = f"the return value of on_{kind} of prompt {self.path!r}"
+        require(what, text, isinstance(text, str), "a string", PromptError)
+        return text  # type: ignore[no-any-return]
+
+
+def _check_handler_function(handler: Callable[..., Any], names: Sequence[str], what: str) -> None:
+    try:
+        inspect.signature(handler).bind(**dict.fromkeys(names))
+    except TypeError as error:  # checked now, since it runs only after a paid request
+        right = f"{', '.join(names)} by name" if names else "nothing"
+        raise PromptError(f"{what}: expected a function that takes {right}: {error}") from None
+    except ValueError:  # a C function without a signature
+        return
 
 
 Handler: TypeAlias = str | Path | Prompt | Callable[..., str]
@@ -614,7 +611,6 @@ class MissingPrompt:
         )
 
 
-HANDLERS = ("on_exception", "on_interrupt", "on_final", "on_loop", "on_form")
 _DECIDING = ("needs_approval", "repeatable", "version", "max_calls", "max_failures", "depends_on", "once")
 
 
@@ -636,30 +632,6 @@ def change_of(prompt: Prompt[Any], before: str) -> PromptChange | None:
     """
     after = prompt.fingerprint
     return None if before in ("", after) or not after else PromptChange(prompt.path, before, after)
-
-
-def fingerprint_of(prompt: Prompt[Any]) -> str:
-    """Return 16 hexadecimal digits that identify a prompt.  Python functions in it are identified only by name."""
-    data = [
-        prompt.path,
-        prompt.template,
-        prompt.mode == "two_stage",
-        prompt.expected.schema,
-        prompt.parser.label if isinstance(prompt.parser, Parser) else _name_of(prompt.parser),
-        [_handler_source(getattr(prompt, handler)) for handler in HANDLERS],
-        [_described(function) for function in prompt.offers],
-    ]
-    if prompt.mode not in (None, "two_stage"):
-        data.append(prompt.mode)
-    if not prompt.is_fixed:
-        data.append([_source(item) for item in prompt.functions])
-    if prompt.hosted_tools or prompt.settings:
-        data.append([[_hosted(tool) for tool in prompt.hosted_tools], dict(prompt.settings)])
-    if prompt.finalizer is not None:
-        data.append(_handler_source(prompt.finalizer))
-    if parts := getattr(prompt.template, "parts", None):
-        data.append(parts)
-    return _digest(to_json(data, fallback=_name_of, serialize_unknown=True))
 
 
 def by_path(prompts: Iterable[Prompt[Any]]) -> dict[str, Prompt[Any]]:
