@@ -309,26 +309,32 @@ def returned_types(function: Callable[..., Any]) -> tuple[Any, ...]:
 
 
 def _is_exactly(value: Any, case: Any) -> bool:
-    case = without_notes(case)
-    if get_origin(case) in UNIONS:
-        return any(_is_exactly(value, one) for one in get_args(case))
-    return _is_of(value, case) if get_origin(case) is Literal else type(value) is case
+    return any(_is_of(value, one) if get_origin(one) is Literal else type(value) is one for one in _members(case))
 
 
 def _is_of(value: Any, case: Any) -> bool:
-    if (results := _results(case)) is not None:
+    return any(_is_of_member(value, one) for one in _members(case))
+
+
+def _is_of_member(value: Any, kind: Any) -> bool:
+    if (results := _results(kind)) is not None:
         return bool(results.takes(value))
-    case = without_notes(case)
-    if get_origin(case) in UNIONS:  # as in Annotated[Cat | Dog, Field(discriminator="kind")]
-        return any(_is_of(value, one) for one in get_args(case))
-    if get_origin(case) is Literal:
-        return any(type(value) is type(known) and value == known for known in get_args(case))
-    case = get_origin(case) or case
-    if isinstance(value, bool) and case is not bool:
+    if get_origin(kind) is Literal:
+        return any(type(value) is type(known) and value == known for known in get_args(kind))
+    kind = get_origin(kind) or kind
+    if isinstance(value, bool) and kind is not bool:
         return False
-    if case is float and isinstance(value, int):  # as for type checkers
+    if kind is float and isinstance(value, int):  # as for type checkers
         return True
-    return isinstance(case, type) and isinstance(value, case)
+    return isinstance(kind, type) and isinstance(value, kind)
+
+
+def _members(kind: Any) -> list[Any]:
+    """Return the members of a union without their notes, or the type itself.  The results of calls keep theirs."""
+    plain = kind if _results(kind) is not None else without_notes(kind)
+    if get_origin(plain) not in UNIONS:
+        return [plain]
+    return [member for one in get_args(plain) for member in _members(one)]
 
 
 def _results(case: Any) -> Any:
@@ -336,24 +342,17 @@ def _results(case: Any) -> Any:
     return next((note for note in getattr(case, "__metadata__", ()) if isinstance(note, AnswerTypes)), None)
 
 
-def _is_checkable(kind: Any) -> bool:
-    kind = without_notes(kind)
-    if get_origin(kind) is Literal:
-        return True
-    if get_origin(kind) in UNIONS:
-        return all(map(_is_checkable, get_args(kind)))
-    kind = get_origin(kind) or kind
-    return isinstance(kind, type) and kind not in (Any, object) and not (is_typeddict(kind) or is_protocol(kind))
-
-
 def _classes(kind: Any) -> frozenset[Any]:
-    """Return the classes of a type's values, or an empty set if values cannot be recognized by class alone."""
-    if _results(kind) is not None:
-        return frozenset()
-    kind = without_notes(kind)
-    if get_origin(kind) in UNIONS:
-        return frozenset().union(*map(_classes, get_args(kind)))
-    return frozenset() if get_origin(kind) is Literal else frozenset([get_origin(kind) or kind])
+    """Return the classes of a type's values, without those that values are recognized by more than class."""
+    origins = {get_origin(one) or one for one in _members(kind)}
+    return frozenset(origins - {Literal, Annotated})
+
+
+def _is_checkable(kind: Any) -> bool:
+    return all(
+        isinstance(one, type) and one not in (Any, object) and not (is_typeddict(one) or is_protocol(one))
+        for one in _classes(kind)
+    )
 
 
 def _has_fields(kind: Any) -> bool:
@@ -484,12 +483,11 @@ def fields_of(data: Any) -> dict[str, Any]:
 
 def may_hold(hint: Any, kind: Any) -> bool:
     """Return whether a field of one type might hold a value of another."""
-    hint, kind = without_notes(hint), without_notes(kind)
-    if get_origin(kind) in UNIONS:
-        return all(may_hold(hint, one) for one in get_args(kind))
-    if get_origin(hint) in UNIONS:
-        return any(may_hold(one, kind) for one in get_args(hint))
-    there, came = [NoneType if one is None else get_origin(one) or one for one in (hint, kind)]
+    return all(any(_may_be(one, other) for one in _members(hint)) for other in _members(kind))
+
+
+def _may_be(hint: Any, kind: Any) -> bool:
+    there, came = [NoneType if one is None else get_origin(one) or one for one in map(without_notes, (hint, kind))]
     if not (isinstance(there, type) and isinstance(came, type)) or there is object:
         return True
     if there is came is tuple and ... not in (args := (*get_args(hint), *get_args(kind))) and args:
