@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import pydantic_core
 
 from fsm_agent._internal.structs import type_words, types_of
+from fsm_agent.agents.hooks import are_heard
 from fsm_agent.agents.options import UNNAMED, Deps
 from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt
 from fsm_agent.agents.task_messages import needs_of, resolve_task
@@ -66,8 +67,7 @@ class AgentDelegate:
 
     @property
     def has_listener(self) -> bool:
-        offers = self.agent.prompt.offers
-        return bool(self.hooks) or any(f.delegate.has_listener for f in offers if f.delegate is not None)
+        return are_heard(self.hooks, self.agent.prompt)
 
     @property
     def agents(self) -> Sequence[Agent[Any, Any]]:

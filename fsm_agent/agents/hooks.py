@@ -49,8 +49,8 @@ from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.validation import require
 
 if TYPE_CHECKING:
-    from fsm_agent.call.call import AgentCall
     from fsm_agent.call.process import Process
+    from fsm_agent.prompts.prompt import Prompt
 
 
 def _method(event: type) -> str:
@@ -125,15 +125,9 @@ def _takes_record(function: Callable[..., Any], place: int) -> bool:
     )
 
 
-def listener_of(hooks: Sequence[Any], call: AgentCall[Any], name: str) -> Callable[[Event], None] | None:
-    """Return a listener that passes a call's events to its agent's hooks, or None if there are no hooks.
-
-    The listener also calls the hooks of inner agents.
-    """
-    prompt = call.prompt
-    if not hooks and not any(f.delegate.has_listener for f in prompt.offers if f.delegate):
-        return None
-    return Listener(hooks, call, name)
+def are_heard(hooks: Sequence[Any], prompt: Prompt[Any]) -> bool:
+    """Return whether the events of calls with a prompt reach hooks, which may be those of inner agents."""
+    return bool(hooks) or any(f.delegate.has_listener for f in prompt.offers if f.delegate is not None)
 
 
 class Listener:
@@ -280,9 +274,10 @@ class Metrics:
                 case Stepped():
                     self.steps[event.trigger] += 1
                 case FunctionStarted():
-                    self._add_function(event.name, FunctionMetrics(runs=1))
+                    self.functions = _summed(self.functions, {event.name: FunctionMetrics(runs=1)})
                 case FunctionEnded():
-                    self._add_function(event.name, FunctionMetrics(0, int(event.is_error), event.duration_s))
+                    ended = FunctionMetrics(0, int(event.is_error), event.duration_s)
+                    self.functions = _summed(self.functions, {event.name: ended})
                 case Done():
                     self.calls += 1
                     if (ending := event.result.ending) is not None:
@@ -299,9 +294,6 @@ class Metrics:
             self.unpriced_tokens += reply.usage.total_tokens
         else:
             self.cost_pico_usd += cost
-
-    def _add_function(self, name: str, more: FunctionMetrics) -> None:
-        self.functions = _summed(self.functions, {name: more})
 
     def __add__(self, other: Metrics) -> Metrics:
         if not isinstance(other, Metrics):

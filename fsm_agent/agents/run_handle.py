@@ -10,10 +10,9 @@ from functools import partial
 from typing import Any, Generic, TypeAlias
 
 import pydantic_core
-from typing_extensions import TypeVar
 
 from fsm_agent._internal.structs import is_amount, to_json
-from fsm_agent.agents.runnable import Runnable, result_of
+from fsm_agent.agents.runnable import Result, Runnable, result_of
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.messages.events import Event, Question
@@ -26,8 +25,6 @@ from fsm_agent.store.rescheduling import STUCK_STATE, check_not_stuck
 from fsm_agent.store.store import MAX_TIME_S, Loaded, Run, Start
 from fsm_agent.store.watching import is_settled
 from fsm_agent.validation import invalid
-
-Result = TypeVar("Result", default=Any, covariant=True)
 
 
 class RunHandle(Generic[Result]):

@@ -13,7 +13,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from contextlib import closing
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, Generic, Protocol, TypeAlias
+
+from typing_extensions import TypeVar
 
 from fsm_agent.agents.nested_calls import acall_inside, call_inside
 from fsm_agent.call.derived_events import last_event
@@ -31,6 +33,7 @@ from fsm_agent.store.runs import Runs
 from fsm_agent.validation import require, safe_repr
 
 Sink: TypeAlias = Callable[[Event], Any]
+Result = TypeVar("Result", default=Any, covariant=True)
 # The usage of processes that a program drives, for the call of the program.
 USED_INSIDE: ContextVar[list[Usage] | None] = ContextVar("fsm_agent_used_inside", default=None)
 
@@ -40,19 +43,17 @@ class _BoundRuns(Protocol):
     def all(self) -> Runs: ...
 
 
-class Runnable(ABC):
+class Runnable(ABC, Generic[Result]):
     """An agent, a conversation, a flow or an orchestrator, as drivers, workers and pages see it.
 
     Attributes:
         name: The name by which stored runs find the runnable.
         _process_type: The class of the runnable's processes.
-        _read_options: The names of the options with which a stored run is rebuilt; see `_definition`.
         _reads_store: Whether `_prepare` reads the store, as it does for a conversation.
     """
 
     name: str
     _process_type: ClassVar[type[Any]]
-    _read_options: ClassVar[Sequence[str]]
     _reads_store: ClassVar[bool] = False
 
     @property
@@ -125,7 +126,7 @@ class Runnable(ABC):
 # Driving a process
 
 
-def run(runnable: Runnable, claimed: Claimed, sink: Sink | None = None, *, is_shared: bool = True) -> Any:
+def run(runnable: Runnable[Result], claimed: Claimed, sink: Sink | None = None, *, is_shared: bool = True) -> Result:
     """Drive a process in this thread as far as possible, and return its result or raise its error.
 
     The sink receives every event, after the hooks.  ``is_shared`` is False if no other code has a reference to the
@@ -134,13 +135,15 @@ def run(runnable: Runnable, claimed: Claimed, sink: Sink | None = None, *, is_sh
     process, recorder = claimed
     tell = _both(runnable._listener_to(process), sink)
     drivers.run(process, runnable._environment_of(process), tell, recorder, is_shared=is_shared)
-    return result_of(process)
+    result: Result = result_of(process)
+    return result
 
 
-async def arun(runnable: Runnable, claimed: Claimed, sink: Sink | None = None) -> Any:
+async def arun(runnable: Runnable[Result], claimed: Claimed, sink: Sink | None = None) -> Result:
     """The async version of `run`."""
     await adrive_claimed(runnable, claimed, sink)
-    return result_of(claimed[0])
+    result: Result = result_of(claimed[0])
+    return result
 
 
 def stream(runnable: Runnable, begun: Callable[[], Claimed]) -> Generator[Any]:

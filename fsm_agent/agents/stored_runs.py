@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
 from typing_extensions import Unpack
 
@@ -33,7 +33,7 @@ from fsm_agent.agents.options import (
     plan_of_model,
 )
 from fsm_agent.agents.run_handle import Before, RunHandle, post_answers, runs_named, start_of
-from fsm_agent.agents.runnable import Runnable, Sink, arun, astream, check_sink, run, stream
+from fsm_agent.agents.runnable import Result, Runnable, Sink, arun, astream, check_sink, run, stream
 from fsm_agent.agents.system_prompt import SystemPrompt
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.header import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
@@ -60,14 +60,13 @@ if TYPE_CHECKING:
     from fsm_agent.agents.agent import Agent
 
 Answers: TypeAlias = Mapping[Any, Any]
-Result = TypeVar("Result", covariant=True)
 
 
-class BoundRuns:
+class BoundRuns(Generic[Result]):
     """The runs of an agent, a flow or an orchestrator.  Subclasses add the types of tasks and results."""
 
     def __init__(self, runnable: Any) -> None:
-        self._runnable: Runnable = runnable
+        self._runnable: Runnable[Result] = runnable
 
     def __repr__(self) -> str:
         return f"<the runs of {self._runnable.name!r}>"
@@ -155,7 +154,7 @@ def _without_deps(options: Mapping[str, Any]) -> Mapping[str, Any]:
     return options if options.get("deps") is not None else {**options, "deps": LATER}
 
 
-class AgentRuns(BoundRuns, Generic[Deps, Out]):
+class AgentRuns(BoundRuns[CallResult[Out]], Generic[Deps, Out]):
     """The runs of an agent or a conversation in its store, available as ``agent.runs``.
 
     A run is a call that the store saves step by step.  Any process can follow, answer and continue it.
@@ -358,8 +357,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         """
         check_sink(sink)
         options = read_options(args, parser_args, deps, model, prompt, on_change)
-        result: CallResult[Out] = run(self._runnable, self._claimer(run_id, answers, by, signal_id, options)(), sink)
-        return result
+        return run(self._runnable, self._claimer(run_id, answers, by, signal_id, options)(), sink)
 
     async def aresume(
         self,
@@ -380,8 +378,7 @@ class AgentRuns(BoundRuns, Generic[Deps, Out]):
         check_sink(sink)
         options = read_options(args, parser_args, deps, model, prompt, on_change)
         claimed = await aclaim(self._claimer(run_id, answers, by, signal_id, options))
-        result: CallResult[Out] = await arun(self._runnable, claimed, sink)
-        return result
+        return await arun(self._runnable, claimed, sink)
 
     def stream(
         self,

@@ -11,9 +11,8 @@ from typing_extensions import Unpack
 from fsm_agent._internal.structs import New
 from fsm_agent.agents import batch
 from fsm_agent.agents.batch import CONCURRENCY, Progress, TaskResults
-from fsm_agent.agents.hooks import listener_of
+from fsm_agent.agents.hooks import Listener, are_heard
 from fsm_agent.agents.options import (
-    READ_OPTIONS,
     After,
     AnyTask,
     Asked,
@@ -53,7 +52,7 @@ from fsm_agent.runtime.environment import Approve, Client
 from fsm_agent.store.claiming import ProcessFactory
 
 
-class CallVerbs(Runnable, Generic[Deps, Out]):
+class CallVerbs(Runnable[CallResult[Any]], Generic[Deps, Out]):
     """The methods that give tasks to agents and conversations.
 
     In the overloads, a prompt with text output takes the agent's output type, and every other prompt has its own.  A
@@ -63,7 +62,6 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     approve: Approve[Deps] | None
     hooks: Sequence[Any]
     _process_type: ClassVar[type[Any]] = AgentCall
-    _read_options = READ_OPTIONS
 
     @overload
     def prepare(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Out]: ...
@@ -156,8 +154,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         options = call_options(
             task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
         )
-        result: CallResult[Any] = run(self, claim(self, self._prepare(task, options)), is_shared=False)
-        return result
+        return run(self, claim(self, self._prepare(task, options)), is_shared=False)
 
     @overload
     async def acall(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
@@ -186,8 +183,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         options = call_options(
             task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
         )
-        result: CallResult[Any] = await arun(self, await abegin(self, task, options))
-        return result
+        return await arun(self, await abegin(self, task, options))
 
     @overload
     def stream(self, task: AgentCall[New], /) -> Stream[New]: ...
@@ -349,15 +345,13 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         """
         self._check_process(process, "run")
         check_sink(sink)
-        result: CallResult[New] = run(self, claim(self, process), sink)
-        return result
+        return run(self, claim(self, process), sink)
 
     async def arun(self, process: AgentCall[New], sink: Sink | None = None) -> CallResult[New]:
         """The async version of `run`."""
         self._check_process(process, "arun")
         check_sink(sink)
-        result: CallResult[New] = await arun(self, await aclaim_process(self, process), sink)
-        return result
+        return await arun(self, await aclaim_process(self, process), sink)
 
     @cached_property
     def runs(self) -> AgentRuns[Deps, Out]:
@@ -367,7 +361,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     # The methods that `Runnable` needs
 
     def _listener_to(self, process: AgentCall[Any]) -> Sink | None:
-        return listener_of(self.hooks, process, self.name) if self.hooks or process.prompt.delegates else None
+        return Listener(self.hooks, process, self.name) if are_heard(self.hooks, process.prompt) else None
 
     def _outcomes(self, run_id: str, answers: Mapping[Any, Any], definition: ProcessFactory) -> Mapping[str, Outcome]:
         """Return the answers by the keys under which they are asked, which may be from before a flow was upgraded."""

@@ -15,17 +15,11 @@ import pydantic
 
 from fsm_agent._internal.structs import fields_alone, to_json
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.hooks import check_hooks
+from fsm_agent.agents.hooks import are_heard, check_hooks
 from fsm_agent.call.journal import FlowTable
 from fsm_agent.call.machine import row_name
 from fsm_agent.errors import FlowError, UsageError
-from fsm_agent.flows.checks import (
-    Agents,
-    check_agents,
-    check_arguments,
-    check_flow,
-    named_states,
-)
+from fsm_agent.flows.checks import Agents, check_agents, check_arguments, check_flow, named_states
 from fsm_agent.flows.data_json import DataError, describe_json_error, dumped, kept_adapter
 from fsm_agent.flows.record import FlowLimits, FlowRecord
 from fsm_agent.flows.states import (
@@ -272,9 +266,4 @@ def has_listener(flow: FlowDefinition[Any]) -> bool:
     if any(one.hooks for one in (flow, *flows_inside(flow))):
         return True
     asked = [state.agent_in(agents) for state, agents in _calls(flow)]
-    return any(
-        agent is None
-        or agent.hooks
-        or any(f.delegate.has_listener for f in agent.prompt.offers if f.delegate is not None)
-        for agent in asked
-    )
+    return any(agent is None or are_heard(agent.hooks, agent.prompt) for agent in asked)

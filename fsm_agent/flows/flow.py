@@ -16,6 +16,7 @@ from fsm_agent.agents.batch import CONCURRENCY, Progress, TaskResults
 from fsm_agent.agents.handoffs import check_policy
 from fsm_agent.agents.hooks import Listener
 from fsm_agent.agents.runnable import (
+    Result,
     Runnable,
     Sink,
     abegin,
@@ -40,27 +41,13 @@ from fsm_agent.flows import (
     parallel,  # noqa: F401  # registers the members of states
 )
 from fsm_agent.flows.as_function import function_of
-from fsm_agent.flows.checks import (
-    NO_AGENTS,
-    Agents,
-    check_agents,
-    check_names,
-)
+from fsm_agent.flows.checks import NO_AGENTS, Agents, check_agents, check_names
 from fsm_agent.flows.definition import FlowDefinition, Upgrade, agents_of, check_clients, functions_of, has_listener
 from fsm_agent.flows.process import RunContext
 from fsm_agent.flows.record import FlowLimits
 from fsm_agent.flows.run import FlowResult, FlowRun, restore
 from fsm_agent.flows.states import D, LiveState, Row
-from fsm_agent.flows.stored_runs import (
-    Answers,
-    Clients,
-    FlowRuns,
-    Result,
-    Task,
-    attach_journal,
-    factory_of,
-    outcomes_of,
-)
+from fsm_agent.flows.stored_runs import Answers, Clients, FlowRuns, Task, attach_journal, factory_of, outcomes_of
 from fsm_agent.foreign_names import KnownArguments
 from fsm_agent.functions.context import LATER, GivenDeps, Made, check_deps, is_maker
 from fsm_agent.functions.function import Function
@@ -96,7 +83,7 @@ class FlowChanges(TypedDict, Generic[D], total=False):
     environment: Mapping[str, Any]
 
 
-class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
+class FlowVerbs(Runnable[Result], Generic[Task, D, Output, Result]):
     """The methods that run a flow or an orchestrator.  The type parameters are the task, data, output and result."""
 
     hooks: Sequence[Any]
@@ -105,7 +92,6 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
     answer: Any
     environment: Mapping[str, Any]
     _process_type: ClassVar[type[Any]] = FlowRun
-    _read_options = ("deps", "clients")
 
     @property
     def _flow(self) -> Flow[D]:
@@ -170,8 +156,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
             FlowSuspended: If the run waits for a person, or until a distant time; see ``error.run``.
         """
         options = {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id}
-        result: Result = run(self, claim(self, self._prepare(data, options)), is_shared=False)
-        return result
+        return run(self, claim(self, self._prepare(data, options)), is_shared=False)
 
     async def acall(
         self,
@@ -186,8 +171,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
     ) -> Result:
         """The async version of `call`."""
         options = {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id}
-        result: Result = await arun(self, await aclaim_process(self, self._prepare(data, options)))
-        return result
+        return await arun(self, await aclaim_process(self, self._prepare(data, options)))
 
     def stream(
         self,
@@ -275,15 +259,13 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         """
         self._check_process(process, "run")
         check_sink(sink)
-        result: Result = run(self, claim(self, process), sink)
-        return result
+        return run(self, claim(self, process), sink)
 
     async def arun(self, process: FlowRun[D], sink: Sink | None = None) -> Result:
         """The async version of `run`."""
         self._check_process(process, "arun")
         check_sink(sink)
-        result: Result = await arun(self, await aclaim_process(self, process), sink)
-        return result
+        return await arun(self, await aclaim_process(self, process), sink)
 
     @cached_property
     def runs(self) -> FlowRuns[Task, D, Result]:
@@ -355,7 +337,7 @@ class FlowVerbs(Runnable, Generic[Task, D, Output, Result]):
         return Listener(self._flow.hooks, process, self.name)
 
     def _definition(self, options: Mapping[str, Any]) -> ProcessFactory:
-        _check_known(options, self._read_options)
+        _check_known(options, ("deps", "clients"))
         return factory_of(self._flow, self._run_context(options.get("deps"), options.get("clients")))
 
     def _definition_of(self, process: FlowRun[D]) -> ProcessFactory:

@@ -12,7 +12,7 @@ import msgspec
 from fsm_agent._internal.structs import Value, from_json, to_json
 from fsm_agent._internal.text import guess
 from fsm_agent.agents.run_handle import Before, RunHandle, runs_named
-from fsm_agent.agents.runnable import Sink, arun, astream, check_sink, run, stream
+from fsm_agent.agents.runnable import Result, Sink, arun, astream, check_sink, run, stream
 from fsm_agent.agents.stored_runs import BoundRuns
 from fsm_agent.call.journal import VERSION, Header, Journal, kept_lines
 from fsm_agent.call.limits import Limits
@@ -137,10 +137,8 @@ Answers: TypeAlias = Mapping[Any, Any]
 
 Task = TypeVar("Task", contravariant=True)
 
-Result = TypeVar("Result", covariant=True)
 
-
-class FlowRuns(BoundRuns, Generic[Task, D, Result]):
+class FlowRuns(BoundRuns[Result], Generic[Task, D, Result]):
     """The runs of a flow or an orchestrator in its store, as ``flow.runs``.
 
     Attributes:
@@ -271,8 +269,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         """
         check_sink(sink)
         claimer = self._claimer(run_id, answers, by, signal_id, {"deps": deps, "clients": clients})
-        result: Result = run(self._runnable, claimer(), sink)
-        return result
+        return run(self._runnable, claimer(), sink)
 
     async def aresume(
         self,
@@ -288,8 +285,7 @@ class FlowRuns(BoundRuns, Generic[Task, D, Result]):
         """The async version of `resume`."""
         check_sink(sink)
         claimer = self._claimer(run_id, answers, by, signal_id, {"deps": deps, "clients": clients})
-        result: Result = await arun(self._runnable, await aclaim(claimer), sink)
-        return result
+        return await arun(self._runnable, await aclaim(claimer), sink)
 
     def stream(
         self,
