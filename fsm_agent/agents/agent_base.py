@@ -310,7 +310,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
                 f"client: expected sub-agents of {name!r} ({', '.join(map(repr, group))}) as keys, got {named}"
             )
         of_class["prompt"] = self._task_prompt(of_class)
-        self._configured: list[Client] = []  # clients made from the configuration, which this agent closes
+        self._configured: list[Any] = []  # clients made from the configuration, which this agent closes
         arguments = {each: self._arguments(each, name, clients.get(each), of_class) for each in group}
         answer = getattr(self, "answer", None)
         if answer is None:
@@ -471,21 +471,15 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
 
     def close(self) -> None:
         """Close the connections of all sub-agents.  A client that was passed in stays open."""
-        for client in self._configured:
-            client.close()
         super().close()
-        for agent in self.agents.values():
-            if agent is not self:
-                agent.close()
+        for one in (*self._configured, *self._sub_runnables[1:]):
+            one.close()
 
     async def aclose(self) -> None:
         """The async version of `close`."""
-        for client in self._configured:
-            await client.aclose()
         await super().aclose()
-        for agent in self.agents.values():
-            if agent is not self:
-                await agent.aclose()
+        for one in (*self._configured, *self._sub_runnables[1:]):
+            await one.aclose()
 
 
 AsyncAgentBase = AgentBase  # an alias for agents written for another library
