@@ -34,11 +34,7 @@ WAITING = "a function cannot wait for a person"
 
 _SHARED = ("limits", "approve")  # what a run takes from the outer call, which may change
 
-_SHARED_FIELDS = {
-    "limits": None,
-    "is_attended": None,
-    "budget_left": None,
-}  # the same, as fields of its seed
+_SHARED_FIELDS = {"limits": None, "is_attended": None, "budget_left": None}  # the same, as fields of its seed
 
 
 def inner_call(call: AgentCall[Any], around: InnerCalls) -> AgentCall[Any]:

@@ -129,11 +129,7 @@ def is_model(value: Any) -> bool:
 
 
 _RIGHTS: Rules = (
-    (
-        "model",
-        is_model,
-        MODEL,
-    ),
+    ("model", is_model, MODEL),
     (
         "system",
         lambda v: isinstance(v, str | Prompt) or callable(v),

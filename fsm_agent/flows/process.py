@@ -31,15 +31,7 @@ from fsm_agent.call.spending import with_limits_left
 from fsm_agent.errors import FlowError, OutcomeError, UsageError
 from fsm_agent.flows.checks import once_of, refused
 from fsm_agent.flows.record import AwaitAnswer, Edited, FlowProcessRecord, RunOnData
-from fsm_agent.flows.states import (
-    A,
-    CallState,
-    FunctionState,
-    LiveState,
-    WaitState,
-    WholeCallState,
-    may_be_abandoned,
-)
+from fsm_agent.flows.states import A, CallState, FunctionState, LiveState, WaitState, WholeCallState, may_be_abandoned
 from fsm_agent.flows.values import Failure
 from fsm_agent.functions.context import Made, check_deps, deps_for, is_maker
 from fsm_agent.messages.events import Event, Inside, Stepped
