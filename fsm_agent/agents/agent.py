@@ -302,7 +302,9 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
             return Dialog(self._system_messages, system_args=NO_ARGS)
         dialog = SystemPrompt(self.system, self.name, values).before(Dialog())
         return Dialog(
-            dialog.messages, top_prompt=self._resolver.resolve(self.system, self.prompt.offers), system_args=values
+            dialog.messages,
+            top_prompt=self._resolver.resolve(self.system, self.prompt.offers),
+            system_args=values,
         )
 
     def _prepare(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any]:

@@ -110,7 +110,12 @@ class TaskResults(Sequence[TaskResult[Out]]):
 
 
 def map_calls(
-    agent: Any, tasks: Iterable[Any], concurrency: int, progress: Progress, fail_fast: bool, options: Mapping[str, Any]
+    agent: Any,
+    tasks: Iterable[Any],
+    concurrency: int,
+    progress: Progress,
+    fail_fast: bool,
+    options: Mapping[str, Any],
 ) -> TaskResults[Any]:
     """Call an agent or a flow for many tasks, in threads, and return the results.  Ctrl-C interrupts the tasks."""
     results = list[TaskResult[Any]]()
@@ -148,7 +153,12 @@ def _interrupt(pending: Mapping[ThreadTask[Any], Any], ended: SimpleQueue[Thread
 
 
 async def amap_calls(
-    agent: Any, tasks: Iterable[Any], concurrency: int, progress: Progress, fail_fast: bool, options: Mapping[str, Any]
+    agent: Any,
+    tasks: Iterable[Any],
+    concurrency: int,
+    progress: Progress,
+    fail_fast: bool,
+    options: Mapping[str, Any],
 ) -> TaskResults[Any]:
     """The async version of `map_calls`.  Cancellation cancels the tasks."""
     results = list[TaskResult[Any]]()

@@ -376,7 +376,11 @@ class WholeCallState(CallState[D, CallResult[A]]):
 
         @overload  # type: ignore[override]
         def done(
-            self, to: State[D], *, when: Guard[D, CallResult[A]] = None, do: Action[D, CallResult[A]] = None
+            self,
+            to: State[D],
+            *,
+            when: Guard[D, CallResult[A]] = None,
+            do: Action[D, CallResult[A]] = None,
         ) -> Row[D]: ...
         @overload
         def done(
@@ -389,7 +393,12 @@ class WholeCallState(CallState[D, CallResult[A]]):
         ) -> Row[D]: ...
         @overload
         def done(
-            self, to: State[D], *, of: A, when: Guard[D, CallResult[A]] = None, do: Action[D, CallResult[A]] = None
+            self,
+            to: State[D],
+            *,
+            of: A,
+            when: Guard[D, CallResult[A]] = None,
+            do: Action[D, CallResult[A]] = None,
         ) -> Row[D]: ...
         def done(  # pyright: ignore[reportIncompatibleMethodOverride]
             self, to: State[D], *, of: Any = ANY, when: Any = None, do: Any = None
