@@ -13,12 +13,11 @@ call reads the same output.  A value that cannot be read back is rejected.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
-from functools import partial
+from collections.abc import Callable, Container, Mapping
 from types import NoneType
 from typing import Any, TypeAlias
 
-import pydantic_core
+from pydantic_core import from_json
 
 from fsm_agent._internal.masking import mask_keys
 from fsm_agent._internal.structs import types_of
@@ -59,9 +58,11 @@ from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted_calls import is_run_as_requested
 from fsm_agent.messages.message import FunctionCall, Message, object_text
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
-from fsm_agent.prompts.output import ANSWER, CUT_OFF, Arriving, Parsed, Parser, ParserInput
+from fsm_agent.prompts.output import ANSWER, CUT_OFF, Arriving, Output, Parsed, Parser, ParserInput
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.validation import require, safe_repr
+
+_ANYTHING = Output(Any)  # the output of a user's own parser
 
 
 class Proposal:
@@ -69,10 +70,9 @@ class Proposal:
 
     def __init__(self, record: CallRecord, prompt: Prompt[Any], output: Any) -> None:
         self.output = output
-        self._r = record
-        self._governing = _governing(record, prompt)
+        self._expected, self._read = _reader(record, prompt)
         try:
-            self._before: str | None = _written(output, self._governing)  # now, since the check may change the object
+            self._before: str | None = self._expected.document(output)  # now, since the check may change the object
         except Exception:  # a parser may return what JSON cannot hold
             self._before = None
 
@@ -82,17 +82,16 @@ class Proposal:
         Raises:
             UsageError: If the value is not an output, or cannot be read back.
         """
-        if value is None and self.output is not None and not _may_be_none(self._governing):
+        if value is None and self.output is not None and {None, NoneType}.isdisjoint(types_of(self._expected.type)):
             raise UsageError(
                 f"the return value of the check {name!r}: expected the output, changed or not, got None; raise"
                 " Retry(why) to refuse it"
             )
-        governing = self._governing
         try:
             is_same = value is self.output or bool(value == self.output)
-            if is_same and _written(value, governing) == self._before:
+            if is_same and self._expected.document(value) == self._before:
                 return None
-            document = _kept(value, self._r, governing)
+            return self._expected.kept(value, self._read)
         except Exception as error:  # any, since writing and reading run the type's own code
             if value is self.output and self._before is None:
                 return None
@@ -100,19 +99,18 @@ class Proposal:
             raise UsageError(
                 f"the return value of the check {name!r}: expected {right}, got {safe_repr(value)} ({str(error)[:300]})"
             ) from error
-        return document
 
 
 def checked_output(document: str, record: CallRecord, prompt: Prompt[Any]) -> Any:
     """Return the output of a completed call whose answer was changed by its check."""
-    return read_changed(document, record, _governing(record, prompt))
+    return _reader(record, prompt)[1](document)
 
 
-def read_changed(document: str, record: CallRecord, governing: Prompt[Any]) -> Any:
-    """Read a changed output back from JSON.  If the parser is the user's own, the output is plain data."""
-    if governing.parser is not None or governing.expected.is_text:
-        return pydantic_core.from_json(document)
-    return governing.expected.bare_validated(document, record.parser_args)
+def _reader(record: CallRecord, prompt: Prompt[Any]) -> tuple[Output, Callable[[str], Any]]:
+    """Return the type of a checked answer, and a function that reads a changed answer back from JSON."""
+    governing = active_prompt(record, prompt, in_branch=was_in_branch(record))
+    expected = governing.expected if governing.parser is None else _ANYTHING
+    return expected, lambda document: expected.bare_validated(document, record.parser_args)
 
 
 def was_in_branch(record: CallRecord) -> bool:
@@ -123,32 +121,6 @@ def was_in_branch(record: CallRecord) -> bool:
     if last.source == State.CHECKING:  # the step before it took the answer, since nothing else happens in this state
         last = record.trace[-2]
     return last.source == State.PARSE_EXCEPTION
-
-
-def _governing(record: CallRecord, prompt: Prompt[Any]) -> Prompt[Any]:
-    return active_prompt(record, prompt, in_branch=was_in_branch(record))
-
-
-def _written(value: Any, governing: Prompt[Any]) -> str:
-    if governing.parser is not None:
-        return pydantic_core.to_json(value).decode()
-    return governing.expected.document(value)
-
-
-def _kept(value: Any, record: CallRecord, governing: Prompt[Any]) -> str:
-    """Return a value as JSON that `read_changed` reads back unchanged."""
-    read = partial(read_changed, record=record, governing=governing)
-    if governing.parser is None:
-        return governing.expected.kept(value, read)
-    document = _written(value, governing)
-    if (again := read(document)) != value:
-        raise ValueError(f"it would be read back as {safe_repr(again)}")
-    return document
-
-
-def _may_be_none(governing: Prompt[Any]) -> bool:
-    kinds = types_of(governing.output)
-    return governing.parser is None and (None in kinds or NoneType in kinds)
 
 
 NOT_MODIFIED = "The call was not allowed: it would need other arguments, which cannot be changed here."
@@ -412,7 +384,7 @@ def _verdict(stop_when: StopWhen, record: CallRecord, reply: Reply, runnable: in
     require("the return value of stop_when", verdict, is_right, "True, False, None, a reason or a Stop")
     if verdict.output_json is not None:
         try:
-            pydantic_core.from_json(verdict.output_json)
+            from_json(verdict.output_json)
         except ValueError as error:
             right = "JSON as its output_json, such as '\"found\"' for a string"
             raise UsageError(

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Annotated, Any, Generic, Literal, NoReturn, Protocol, TypeVar, cast, get_args, get_origin, overload
 
 import typing_extensions
-from pydantic_core import ValidationError, to_json
+from pydantic_core import ValidationError, from_json, to_json
 
 from fsm_agent._internal.structs import UNIONS, Value, Vector, type_adapter, type_words, without_notes
 from fsm_agent.errors import ParseError, PromptError, UsageError
@@ -332,7 +332,8 @@ class Output:
 
     def bare_validated(self, document: str, context: Mapping[str, Any] = _NO_CONTEXT) -> Any:
         """Return an unwrapped document as a value of the type; see `validated`."""
-        return cast("Any", self._adapter).validate_json(document, context=context)
+        adapter: Any = self._adapter
+        return from_json(document) if adapter is None else adapter.validate_json(document, context=context)
 
     def document(self, value: Any) -> str:
         """Return a value of the type as JSON that `bare_validated` can read.
