@@ -442,7 +442,7 @@ class Process(ABC):
         owner, name = inner.owner(rest), key.partition(SEPARATOR)[0]
         environment = self.inside_of(name).environment
         environments = owner.environments if environment is None else (*owner.environments, environment())
-        return Owner(owner.process, _join_path(name, owner.path), environments)
+        return Owner(owner.process, join_path(name, owner.path), environments)
 
     def advance(self, key: str, outcome: Any) -> None:
         """Take the outcome of one effect.  The step, including the children's steps, is atomic, synchronous and pure.
@@ -789,7 +789,7 @@ class Process(ABC):
 def inside(path: str, event: Event) -> Event:
     """Return an event from a path as the outer process reports it: wrapped in a single `Inside`, at any depth."""
     if isinstance(event, Inside):
-        return Inside(_join_path(path, event.path), event.event)
+        return Inside(join_path(path, event.path), event.event)
     return Inside(path, event) if path else event
 
 
@@ -807,8 +807,9 @@ def _deadline_under(prefix: str, deadline: Deadline | None) -> Deadline | None:
     return None if deadline is None else Deadline(deadline.at_s, f"{prefix}{deadline.key}")
 
 
-def _join_path(name: str, path: str) -> str:
-    return f"{name}{SEPARATOR}{path}" if path else name
+def join_path(outer: str, path: str) -> str:
+    """Return a path or key inside another path.  Either may be empty."""
+    return f"{outer}{SEPARATOR}{path}" if outer and path else outer or path
 
 
 # Watches on the steps of all processes in this OS process, for tests and tools

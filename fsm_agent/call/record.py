@@ -11,7 +11,7 @@ from msgspec.structs import astuple
 
 from fsm_agent._internal.structs import Read, Value, Vector, Written, from_data, from_json, to_json
 from fsm_agent.call.limits import Limits
-from fsm_agent.call.process import SEPARATOR
+from fsm_agent.call.process import SEPARATOR, join_path
 from fsm_agent.errors import ErrorReport
 from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.message import FunctionCall, HistorySummary, Message
@@ -290,7 +290,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
             inside[successor_name(self.governed_by)] = self.successor
         for name, child in inside.items():
             for path, usage in child.usage_by_agent.items():
-                used[f"{name}{SEPARATOR}{path}" if path else name] = usage
+                used[join_path(name, path)] = usage
         undone = self.total_usage - sum(used.values(), UNUSED)  # by a retry
         if undone.total_tokens:
             used[""] += undone

@@ -15,7 +15,7 @@ from fsm_agent.call.call import AgentCall, CallParts
 from fsm_agent.call.effects import AskApproval, Reconcile, RunFunction
 from fsm_agent.call.journal import header_of, signed, verified
 from fsm_agent.call.outcomes import Approved, Modified
-from fsm_agent.call.process import SEPARATOR, Process
+from fsm_agent.call.process import SEPARATOR, Process, join_path, prefix_of, subject_of
 from fsm_agent.call.record import FAILURES, FINAL, CallRecord, Reason, State, successor_name
 from fsm_agent.call.rounds import approved_keys, unrunnable
 from fsm_agent.call.transition_table import ROWS
@@ -186,30 +186,32 @@ def calls_in(process: Process) -> Iterator[tuple[str, AgentCall[Any]]]:
             yield path, owner
 
 
+def _pending(process: Process) -> Iterator[tuple[str, AgentCall[Any], FunctionCall, bool]]:
+    """Yield each pending function call that has not begun: its path, its agent call, itself, and if it was approved.
+
+    A call that has begun may have run, and a question about it is open.
+    """
+    for path, call in calls_in(process):
+        approved, begun = approved_keys(call.record), call.record.in_doubt
+        for f in call.record.pending:
+            if f not in begun:
+                yield join_path(path, f.id), call, f, f"{AskApproval.prefix}:{f.id}" in approved
+
+
 def lost_approval(process: Process) -> str | None:
     """Return why the code cannot run one of the approved function calls, or None if it can run them all."""
-    for path, call in calls_in(process):
-        approved = approved_keys(call.record) if call.record.round else ()
-        begun = call.record.in_doubt if approved else ()  # these may have run, and a question about them is open
-        for f in call.record.pending:
-            if f"{AskApproval.prefix}:{f.id}" in approved and f not in begun:
-                key = f"{path}{SEPARATOR}{f.id}" if path else f.id
-                if (problem := unrunnable(f, call.prompt)) is not None:
-                    return _lost(key, f, problem)
+    for key, call, f, is_approved in _pending(process):
+        if is_approved and (problem := unrunnable(f, call.prompt)) is not None:
+            return _lost(key, f, problem)
     return None
 
 
 def missing_function(process: Process) -> str | None:
-    """Return which pending function is missing and where, or None.
-
-    A function that may already have run is not reported, because an open question asks what became of it.
-    """
-    for path, call in calls_in(process):
-        begun = call.record.in_doubt if call.record.round else ()
-        for f in call.record.pending:
-            if f.name not in call.prompt.by_name and f not in begun:
-                key, problem = f"{path}{SEPARATOR}{f.id}" if path else f.id, unrunnable(f, call.prompt)
-                return f"the call {key!r} of {f.name!r} was about to run, and {problem}; answer RunAgain() to skip it"
+    """Return which pending function is missing and where, or None."""
+    for key, call, f, _ in _pending(process):
+        if f.name not in call.prompt.by_name:
+            problem = unrunnable(f, call.prompt)
+            return f"the call {key!r} of {f.name!r} was about to run, and {problem}; answer RunAgain() to skip it"
     return None
 
 
@@ -217,21 +219,21 @@ def loses(process: Process, key: str, outcome: object) -> str | None:
     """Return why the code cannot act on an approval, or None if it can or if the outcome is not an approval."""
     if not isinstance(outcome, Approved | Modified):
         return None
-    path, _, own = key.rpartition(SEPARATOR)
     try:
-        call = process.owner(key).process
+        owner = process.owner(key)
     except OutcomeError:  # nothing waits for it
         return None
-    if not isinstance(call, AgentCall):
+    call = owner.process
+    if not isinstance(call, AgentCall) or prefix_of(key) != AskApproval.prefix:
         return None
     for f in call.record.pending:
-        if own == f"{AskApproval.prefix}:{f.id}":
+        if f.id == subject_of(key):
             if isinstance(outcome, Modified):
                 if f.name in call.prompt.by_name and not _has_changed(process):
                     return None  # the modified arguments are wrong, not the code; the model gets an error
                 f = f.changed(arguments_json=outcome.arguments_json)
             problem = unrunnable(f, call.prompt)
-            return problem if problem is None else _lost(f"{path}{SEPARATOR}{f.id}" if path else f.id, f, problem)
+            return problem if problem is None else _lost(join_path(owner.path, f.id), f, problem)
     return None
 
 

@@ -97,7 +97,7 @@ from fsm_agent.call.outcomes import (
     SummaryTaken,
     TooLong,
 )
-from fsm_agent.call.process import SEPARATOR, STEP_WATCHES
+from fsm_agent.call.process import STEP_WATCHES, join_path
 from fsm_agent.call.record import (
     ASKING,
     FAILURES,
@@ -291,11 +291,10 @@ def relay(record: CallRecord, event: HandoffEnded, prompt: Prompt) -> CallRecord
     for f in inner.function_calls:
         position, _, number = f.id.partition(".")
         calls.append(f.changed(id=f"{int(position) + moved}.{number}", round=record.rounds + f.round))
-    path = f"{event.name}{SEPARATOR}{inner.governed_by}" if inner.governed_by else event.name
     return record.changed(
         dialog=_longer(record, *messages),
         function_calls=record.function_calls.extend(calls),
-        governed_by=path,
+        governed_by=join_path(event.name, inner.governed_by),
         successor=inner.changed(dialog=Vector(), seeded_with=0, function_calls=Vector()),
         reply=record.reply if inner.reply is None else tracked(record, inner.reply),
         repairs=inner.repairs,
