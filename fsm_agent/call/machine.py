@@ -8,9 +8,9 @@ prompt of an agent call.  The rows of an agent call are in `fsm_agent.call.trans
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from transitions import EventData, Machine, State, Transition
 from transitions.core import Condition
@@ -33,6 +33,30 @@ def row_name(source: str, trigger: str, to: str, guard: str) -> str:
         'Calling --replied [is_answer]--> Completed'
     """
     return f"{source} --{trigger}{f' [{guard}]' if guard else ''}--> {to}"
+
+
+class SingleRow(NamedTuple):
+    """A row for one of its source states."""
+
+    trigger: str
+    source: str
+    to: str
+    guard: Guard | None
+    action: Action
+
+    @property
+    def guard_name(self) -> str:
+        return self.guard.__name__ if self.guard else ""
+
+    def __str__(self) -> str:
+        return row_name(self.source, self.trigger, self.to, self.guard_name)
+
+
+def single_rows(rows: Iterable[Row]) -> Iterator[SingleRow]:
+    """Yield each row once for each of its sources, with the names of its states."""
+    for trigger, sources, to, guard, action in rows:
+        for source in (sources,) if isinstance(sources, str) else sources:
+            yield SingleRow(trigger, str(source), str(to or source), guard, action)
 
 
 class Cursor:
@@ -132,9 +156,9 @@ def machine_of(rows: Iterable[Row], states: type[StrEnum]) -> RowMachine:
     )
     machine.members = {str(state): state for state in states}
     machine.rows = tuple(rows)
-    for trigger, source, to, guard, action in machine.rows:
-        next_state = None if to is None else str(to)
-        machine.add_transition(trigger, _names(source), next_state, conditions=guard, before=action)
+    for row in single_rows(machine.rows):
+        next_state = None if row.to == row.source else row.to  # None: the library need not set the state
+        machine.add_transition(row.trigger, row.source, next_state, conditions=row.guard, before=row.action)
     return machine
 
 
@@ -242,7 +266,7 @@ def explain(rows: Iterable[Row], trigger: str, record: Any, event: Any, owner: A
           refused    off --turned [is_dark]--> on
           taken      off --turned--> off
     """
-    return _explanation(rows, trigger, str(record.state), lambda row: _ask(row, record, event, owner))
+    return _explanation(tuple(rows), trigger, str(record.state), lambda row: _ask(row, record, event, owner))
 
 
 def explain_step(rows: Iterable[Row], step: Stepped) -> Explanation:
@@ -261,8 +285,8 @@ def explain_step(rows: Iterable[Row], step: Stepped) -> Explanation:
     """
     source, to = str(step.source), str(step.to)
 
-    def is_it(row: Row) -> tuple[bool, str]:
-        return (_target(row, source), _guard_name(row)) == (to, step.guard), ""
+    def is_it(row: SingleRow) -> tuple[bool, str]:
+        return (row.to, row.guard_name) == (to, step.guard), ""
 
     table = tuple(rows)
     alike = [row for row in _rows_of(table, step.trigger, source) if is_it(row)[0]]
@@ -274,52 +298,38 @@ def explain_step(rows: Iterable[Row], step: Stepped) -> Explanation:
 
 
 def _explanation(
-    rows: Iterable[Row], trigger: str, state: str, ask: Callable[[Row], tuple[bool | None, str]]
+    rows: tuple[Row, ...], trigger: str, state: str, ask: Callable[[SingleRow], tuple[bool | None, str]]
 ) -> Explanation:
-    table = tuple(rows)
     found: list[RowVerdict] = []
     is_decided = False
-    for row in _rows_of(table, trigger, state):
+    for row in _rows_of(rows, trigger, state):
         holds, error = (None, "") if is_decided else ask(row)
         is_decided = is_decided or holds is not False
         verdict = RowVerdict(
             state,
             trigger,
-            _target(row, state),
-            guard=_guard_name(row),
-            action=row[4].__name__,
-            said=holds if row[3] else None,
+            row.to,
+            guard=row.guard_name,
+            action=row.action.__name__,
+            said=holds if row.guard else None,
             error=error,
             is_taken=holds is True,
         )
         found.append(verdict)
-    possible = {row[0] for row in table if state in _names(row[1])}
+    possible = {row.trigger for row in single_rows(rows) if row.source == state}
     return Explanation(state, trigger, tuple(found), tuple(sorted(possible)))
 
 
-def _names(source: Any) -> list[Any]:
-    return [str(state) for state in ((source,) if isinstance(source, str) else source)]
+def _rows_of(rows: Iterable[Row], trigger: str, state: str) -> list[SingleRow]:
+    return [row for row in single_rows(rows) if (row.trigger, row.source) == (trigger, state)]
 
 
-def _rows_of(rows: Iterable[Row], trigger: str, state: str) -> list[Row]:
-    return [row for row in rows if row[0] == trigger and state in _names(row[1])]
-
-
-def _target(row: Row, state: str) -> str:
-    return state if row[2] is None else str(row[2])
-
-
-def _guard_name(row: Row) -> str:
-    return row[3].__name__ if row[3] else ""
-
-
-def _refuse(row: Row) -> tuple[bool, str]:
+def _refuse(row: SingleRow) -> tuple[bool, str]:
     return False, ""
 
 
-def _ask(row: Row, record: Any, event: Any, owner: Any) -> tuple[bool | None, str]:
-    guard = row[3]
+def _ask(row: SingleRow, record: Any, event: Any, owner: Any) -> tuple[bool | None, str]:
     try:
-        return guard is None or bool(guard(record, event, owner)), ""
+        return row.guard is None or bool(row.guard(record, event, owner)), ""
     except Exception as error:  # a flow's guard is user code, and the reader wants to see its failure
         return None, f"{type(error).__name__}: {error}"

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias, get_args
 
 from fsm_agent._internal.text import counted, format_duration
 from fsm_agent.call.journal import FlowTable
-from fsm_agent.call.machine import Row
+from fsm_agent.call.machine import Row, single_rows
 from fsm_agent.call.record import FINAL, State
 from fsm_agent.call.transition_table import ROWS
 from fsm_agent.diagrams.drawing import Diagram, Edge, Node, Tone, one_line, write
@@ -228,7 +228,7 @@ def call_diagram(rows: Sequence[Row] = ROWS, *, level: Level | None = None, titl
         >>> len(call_diagram(level="rows").edges) > len(call_diagram(level="overview").edges)
         True
     """
-    ways = _ways(rows)
+    ways = with_else([Way(row.source, row.trigger, row.to, row.guard_name) for row in single_rows(rows)])
     is_overview = level_for(level, len(ways)) == "overview"
     rows_of = lines_of(ways, "rows", _CALL_ENDS)
     edges = _overview(ways) if is_overview else [_edge(*arrow, lines) for arrow, lines in rows_of.items()]
@@ -275,7 +275,7 @@ def trace_diagram(trace: Sequence[Stepped], *, title: str = "A run of an agent c
         what = f"expected the steps of an agent call, got one from Seeded to {trace[0].to!r}"
         raise UsageError(f"the trace: {what}; call run_diagram(result.run) for the run of a flow")
     whole = call_diagram(level="overview", title=title)
-    lingering = {(source, row[0]) for row in ROWS if row[2] is None for source in _sources(row[1])}
+    lingering = {(row.source, row.trigger) for row in single_rows([row for row in ROWS if row[2] is None])}
     stays = stays_in(trace, lambda step: step.source != step.to or (step.source, step.trigger) not in lingering)
     if not trace:
         stays[State.SEEDED] = Stay(visits=1)
@@ -403,19 +403,6 @@ def write_call_diagram(directory: str | os.PathLike[str]) -> list[Path]:
         >>> write_call_diagram("pictures")                             # doctest: +SKIP
     """
     return [write(call_diagram(), Path(directory, f"agent_call{suffix}")) for suffix in (".mmd", ".dot", ".svg")]
-
-
-def _ways(rows: Sequence[Row]) -> list[Way]:
-    ways = [
-        Way(source, trigger, to or source, guard.__name__ if guard else "")
-        for trigger, sources, to, guard, _ in rows
-        for source in _sources(sources)
-    ]
-    return with_else(ways)
-
-
-def _sources(sources: str | tuple[str, ...]) -> tuple[str, ...]:
-    return sources if isinstance(sources, tuple) else (sources,)
 
 
 def _any_state(edges: Sequence[Edge]) -> list[Node]:

@@ -146,7 +146,7 @@ class _RowCoverage:
 
     def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
         terminalreporter.section("rows of the agent call's lifecycle")
-        names = list(_rows())
+        names = _rows()
         for name in names:  # without the rows that no test took, which are the framework's; the JSON has them
             if count := self.taken[name]:
                 terminalreporter.write_line(f"{count:>8}  {name}")
@@ -182,14 +182,12 @@ class _RowCoverage:
         return {"agent_call": {row: self.taken[row] for row in _rows()}, "flows": flows, "covered": self.covered}
 
 
-def _rows() -> Iterator[str]:
-    """Yield every row of the call's table, once for each of its sources."""
-    from fsm_agent.call.machine import row_name
+def _rows() -> list[str]:
+    """Return every row of the call's table, once for each of its sources."""
+    from fsm_agent.call.machine import single_rows
     from fsm_agent.call.transition_table import ROWS
 
-    for trigger, sources, to, guard, _ in ROWS:
-        for source in (sources,) if isinstance(sources, str) else sources:
-            yield row_name(source, trigger, to or source, guard.__name__ if guard else "")
+    return [str(row) for row in single_rows(ROWS)]
 
 
 def _step_name(step: Stepped) -> str:
