@@ -57,7 +57,7 @@ from fsm_agent.errors import ErrorReport, OutcomeError, ParseError, ProgramError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted_calls import is_run_as_requested
 from fsm_agent.messages.message import FunctionCall, Message, object_text
-from fsm_agent.messages.reply import UNUSED, Reply, Usage
+from fsm_agent.messages.reply import UNUSED, Reply
 from fsm_agent.prompts.output import ANSWER, CUT_OFF, Arriving, Output, Parsed, Parser, ParserInput
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.validation import require, safe_repr
@@ -149,14 +149,11 @@ def read(record: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt
         return "over_budget", Overrun()
     if call is None:
         return outcome.kind, outcome if type(outcome) not in _OF_CHECK else _of_check(record, outcome)
-    if type(outcome) is Returned and not outcome.is_error:
-        call = _returned(call, outcome)
-        return ("returned", call) if outcome.usage is UNUSED else _of_agent(record, call, "returned", outcome.usage)
     match outcome:
-        case Returned():
-            return _of_agent(record, _raised(call, outcome), "returned", outcome.usage)
-        case FunctionFailed():
-            return _of_agent(record, _raised(call, outcome), "function_failed", outcome.usage)
+        case Returned() | FunctionFailed():
+            call, usage = _ran(call, outcome), outcome.usage
+            if usage != UNUSED and has_budget(record.limits) and exceeded(record, usage):
+                return "over_budget", Overrun(usage=usage, call=call)
         case Approved() | Modified():
             return _approved(call, outcome, prompt)
         case Denied():
@@ -191,21 +188,16 @@ def _approved(call: FunctionCall, outcome: Approved | Modified, prompt: Prompt) 
     return "approved", call.changed(fingerprint=fingerprint(call))
 
 
-def _of_agent(record: CallRecord, call: FunctionCall, trigger: str, usage: Usage) -> tuple[str, TableEvent]:
-    if usage != UNUSED and has_budget(record.limits) and exceeded(record, usage):
-        return "over_budget", Overrun(usage=usage, call=call)
-    return trigger, call
-
-
-def _raised(call: FunctionCall, outcome: Returned | FunctionFailed) -> FunctionCall:
-    return call.changed(error=outcome.text, was_run=True, duration_s=outcome.duration_s)
-
-
-def _returned(call: FunctionCall, outcome: Returned) -> FunctionCall:
-    call = call.changed(result=outcome.text, was_run=True, duration_s=outcome.duration_s)
-    if outcome.attachments or outcome.is_cached:
-        return call.changed(attachments=outcome.attachments, is_cached=outcome.is_cached)
-    return call
+def _ran(call: FunctionCall, outcome: Returned | FunctionFailed) -> FunctionCall:
+    if isinstance(outcome, FunctionFailed) or outcome.is_error:
+        return call.changed(error=outcome.text, was_run=True, duration_s=outcome.duration_s)
+    return call.changed(
+        result=outcome.text,
+        was_run=True,
+        duration_s=outcome.duration_s,
+        attachments=outcome.attachments,
+        is_cached=outcome.is_cached,
+    )
 
 
 def read_reply(

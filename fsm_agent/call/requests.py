@@ -7,7 +7,7 @@ Everything here follows from a record and the call's constants, so the record ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fsm_agent.call.effects import (
@@ -24,7 +24,7 @@ from fsm_agent.call.effects import (
     StartFunction,
 )
 from fsm_agent.call.limits import Limits, has_budget
-from fsm_agent.call.record import ASKING, CallRecord, OnceRun, State
+from fsm_agent.call.record import CallRecord, OnceRun, State
 from fsm_agent.call.rounds import offered, ready, removed_function
 from fsm_agent.call.spending import OVER_BUDGET, exceeded
 from fsm_agent.errors import ErrorReport
@@ -77,15 +77,23 @@ def active_prompt(record: CallRecord, prompt: Prompt, *, in_branch: bool) -> Pro
     return prompt.finalizing.prompt_for_request(is_final=False, in_branch=in_branch)
 
 
-_BEGINNING = (Begin("begin"),)
-
 _NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
 
 
 def effects_of(call: AgentCall, record: CallRecord) -> tuple[Effect, ...]:
     """Return the call's own effects in a record, without those of inner agents."""
-    wanted = _WANTED.get(record.state)
-    return () if wanted is None else wanted(call, record)
+    match record.state:
+        case State.SEEDED:
+            return (Begin("begin"),)
+        case State.CALLING | State.PARSE_EXCEPTION:
+            return _reply(call, record)
+        case State.TOOL_INTERRUPT:
+            return _round(call, record)
+        case State.BACKOFF:
+            return (Sleep(f"sleep:{record.turn}", record.wake_at_s),)
+        case State.CHECKING:
+            return (CheckOutput(f"check:{record.turn}"),)
+    return ()
 
 
 def effects_left(
@@ -101,10 +109,6 @@ def effects_left(
     return effects
 
 
-def _beginning(call: AgentCall, record: CallRecord) -> tuple[Effect, ...]:
-    return _BEGINNING
-
-
 def _reply(call: AgentCall, record: CallRecord) -> tuple[Effect, ...]:
     request, refusal = _request(call, record), None
     view = call.view
@@ -116,14 +120,6 @@ def _reply(call: AgentCall, record: CallRecord) -> tuple[Effect, ...]:
             return (shown.summary,)
         request, refusal = shown.request, shown.refusal
     return (CallModel(f"model:{record.turn}", request, record.attempt, record.limits.cost_usd is not None, refusal),)
-
-
-def _nap(call: AgentCall, record: CallRecord) -> tuple[Effect, ...]:
-    return (Sleep(f"sleep:{record.turn}", record.wake_at_s),)
-
-
-def _verdict(call: AgentCall, record: CallRecord) -> tuple[Effect, ...]:
-    return (CheckOutput(f"check:{record.turn}"),)
 
 
 def _round(call: AgentCall, record: CallRecord) -> tuple[Effect, ...]:
@@ -193,12 +189,3 @@ def _settings(call: AgentCall, prompt: Prompt, is_last: bool) -> Settings:
     if prompt.hosted_tools:
         return settings.override({"hosted_tools": merged(settings.hosted_tools, prompt.hosted_tools)})
     return settings
-
-
-_WANTED: Mapping[State, Callable[[AgentCall, CallRecord], tuple[Effect, ...]]] = {
-    State.SEEDED: _beginning,
-    **dict.fromkeys(ASKING, _reply),
-    State.TOOL_INTERRUPT: _round,
-    State.BACKOFF: _nap,
-    State.CHECKING: _verdict,
-}
