@@ -165,7 +165,6 @@ class StoreRecorder:
         self._create = create
         self._created: _Batch | None = None  # the batch that created the run
         self._creating = threading.Lock()
-        self._is_urgent = create is not None  # a write is needed even without new entries
         self._is_stopped: bool | None = None  # None while the driver drives the run
         self._failed_with: Exception | None = None  # what ended the drive
         self._is_back = False  # the run was released
@@ -183,7 +182,10 @@ class StoreRecorder:
 
     @property
     def is_behind(self) -> bool:
-        return self._is_urgent or (self._journal.n > self._n and self.lost is None)
+        if self.lost is not None:  # nothing can be written, but `write` must tell the driver
+            return not self._is_reported and self._is_stopped is not True
+        is_urgent = self._create is not None or bool(self._took) or self._is_to_be_returned
+        return is_urgent or self._journal.n > self._n
 
     def ask(self, questions: Sequence[Question]) -> None:
         self._to_ask = questions
@@ -214,13 +216,11 @@ class StoreRecorder:
         if self._is_stopped is None:
             self._failed_with = raised if self.puts_off and isinstance(raised, Exception) else None
             self._is_stopped = is_stopped
-            self._update_urgency()
 
     def mark_used(self, posts: Iterable[int]) -> None:
         """Remove the signals with these ids in the next write."""
         self._took += posts
         self._seen.update(self._took)
-        self._update_urgency()
 
     def mark_taken(self, post: PostedOutcome, error: Exception | None = None) -> None:
         if error is not None and self._must_stay(post):
@@ -228,7 +228,6 @@ class StoreRecorder:
         if error is None and post.by and (entries := self._entries):
             entries[-1] = entries[-1].changed(by=post.by)  # the entry of the step that used it
         self._took.append(post.id)
-        self._update_urgency()
         if error is not None:
             _log.warning("run %s: the signal of %s was refused: %s", self.run, post.by or "an unknown author", error)
 
@@ -266,7 +265,6 @@ class StoreRecorder:
         except BaseException as error:
             self._journal.chain = None  # the run is in no store, so the process may be driven again
             self.lost, self._is_reported = LeaseLost(f"the run {self.run!r} was not created: {error}"), True
-            self._update_urgency()
             raise
         assert lease is not None  # its name is random, so no run can have had it
         self.lease, self._created = lease, batch
@@ -415,16 +413,7 @@ class StoreRecorder:
         if batch.suspension is not None:
             self._is_back = True
         self._batch = None
-        self._update_urgency()
         return left > len(self._seen) - len(self._written)
-
-    def _update_urgency(self) -> None:
-        with self._lock:
-            if self.lost is not None:  # nothing can be written, but `write` must tell the driver
-                self._is_urgent = not self._is_reported and self._is_stopped is not True
-                return
-            is_new = self._create is not None
-            self._is_urgent = is_new or bool(self._took) or self._is_to_be_returned
 
     @property
     def _is_to_be_returned(self) -> bool:
@@ -480,7 +469,6 @@ class StoreRecorder:
         if self.lost is not None or self._is_back:
             return
         self.lost = error
-        self._update_urgency()
         driver = None if self._driver is None else self._driver()
         if driver is not None:
             driver.wake()
@@ -528,7 +516,6 @@ class StoreRecorder:
     def _raise_if_lost(self) -> None:
         if self.lost is not None:
             self._is_reported = True
-            self._update_urgency()
             raise self.lost
 
 
