@@ -123,7 +123,6 @@ class SqliteStore(SqlStore):
     def _open(self) -> None:
         connections = partial(Connections, self._path, self._file, read_only=self.is_read_only)
         self._connections, self._watching = connections(), connections()
-        self._unsynced = connections(is_synced=False)
         self._writer = GroupCommit[tuple[Work[Any], bool]](self._commit, self._closed_error)
         self._changes = ChangeNotifier(self._version)
         self._lease_locks = LeaseLocks(self._path.with_name(self._path.name + ".leases"))
@@ -180,7 +179,8 @@ class SqliteStore(SqlStore):
         """Do all work in one transaction, and sync it to the disk if any work requires that; see `GroupCommit`."""
         self._check_writable()
         is_synced = any(is_promise for _, is_promise in works)
-        with (self._connections if is_synced else self._unsynced).one() as connection:
+        with self._connections.one() as connection:
+            connection.execute(f"PRAGMA synchronous = {'FULL' if is_synced else 'NORMAL'}")
             connection.execute("BEGIN IMMEDIATE")
             c = SqliteSql(connection, self._clock())
             outcomes = [works[0][0](c)] if len(works) == 1 else [self._try(connection, c, work) for work, _ in works]
@@ -255,7 +255,7 @@ class SqliteStore(SqlStore):
 
     @property
     def _pools(self) -> Sequence[Connections]:
-        return self._connections, self._watching, self._unsynced
+        return self._connections, self._watching
 
     def _before_fork(self) -> None:
         for connections in self._pools:
@@ -358,11 +358,10 @@ class Connections:
         path: The file.
         file: The identity of the file that was opened.
         read_only: Whether connections only read.
-        is_synced: Whether commits wait for the disk.
     """
 
-    def __init__(self, path: Path, file: tuple[int, int], *, read_only: bool, is_synced: bool = True) -> None:
-        self._connect = partial(_connect, path, read_only=read_only, is_synced=is_synced)
+    def __init__(self, path: Path, file: tuple[int, int], *, read_only: bool) -> None:
+        self._connect = partial(_connect, path, read_only=read_only)
         self._path, self._file = str(path), file
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -469,7 +468,7 @@ def _close_all(connections: list[sqlite3.Connection]) -> None:
         connections.pop().close()
 
 
-def _connect(path: Path, *, read_only: bool = False, is_synced: bool = True) -> sqlite3.Connection:
+def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     mode = ("ro&immutable=1" if _is_immutable(path) else "ro") if read_only else "rw"  # never creates a file
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={mode}",
@@ -480,7 +479,7 @@ def _connect(path: Path, *, read_only: bool = False, is_synced: bool = True) -> 
         cached_statements=_STATEMENTS,
     )
     try:
-        connection.execute(f"PRAGMA synchronous = {'FULL' if is_synced else 'NORMAL'}")
+        connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA fullfsync = ON")  # on macOS, where an fsync alone does not reach the disk
     except BaseException:
         connection.close()
