@@ -109,79 +109,11 @@ def _json(data: Any) -> str:
     return to_json(data, fallback=str).decode()
 
 
-CANCELLED = "cancelled by the client"
+LOG = logging.getLogger("fsm_agent.mcp")
 CANCEL_TIMEOUT_S = 5.0  # for a call to end by itself after it is cancelled
 MOST_WAITED = 1000  # calls kept in memory that have waited
-
-
-class Calls:
-    """Begins and continues an agent's calls, which are runs in the agent's store.
-
-    A call that waits for an answer has a *state*, which the client sends back with the answer.  Because the state is
-    the name of the run, only the first answer counts.
-    """
-
-    def __init__(self, agent: Agent[Any, Any], deps: Any, *, keeps: bool) -> None:
-        self._agent = agent
-        self._deps = deps
-        self._keeps = keeps
-        self._waited = deque[str]()
-
-    def new_name(self) -> str:
-        """Return a random name for a new call."""
-        return f"{self._agent.name}-{secrets.token_hex(16)}"
-
-    async def begin(self, name: str, task: str, user: str, progress: Progress) -> AgentCall[Any]:
-        """Run a new call until it ends or waits for an answer."""
-        call = await asyncio.to_thread(partial(self._agent.prepare, task, deps=self._deps, by=user, run_id=name))
-        return await _at_rest(self._agent.arun(call, progress.hear))
-
-    async def at(self, name: str) -> AgentCall[Any]:
-        """Return a call that waits for an answer."""
-        definition = self._agent._definition({"deps": self._deps})
-        call: AgentCall[Any] = await asyncio.to_thread(self._agent.runs.all.look_at, name, definition)
-        return call
-
-    async def go_on(self, name: str, answers: Mapping[str, Outcome], by: str, progress: Progress) -> AgentCall[Any]:
-        """Answer a call that waits for an answer, and run it until it ends or waits again."""
-        resumed = self._agent.runs.aresume(name, answers or None, by=by, deps=self._deps, sink=progress.hear)
-        return await _at_rest(resumed)
-
-    async def cancel(self, name: str, by: str) -> None:
-        """Cancel the call with this name, if it has not ended."""
-        with suppress(StoreError):  # the call has not begun, or has ended
-            await asyncio.to_thread(partial(self._agent.runs.all.cancel, name, CANCELLED, by=by))
-            with suppress(FsmAgentError):  # it ends as cancelled, here or in its current driver
-                await self._agent.runs.aresume(name, deps=self._deps)
-
-    def note_wait(self, name: str) -> None:
-        """Record that a call waits for an answer.  Memory holds at most `MOST_WAITED` of these calls."""
-        if self._keeps or name in self._waited:
-            return
-        self._waited.append(name)
-        if len(self._waited) > MOST_WAITED:
-            self._delete(self._waited.popleft())
-
-    def note_end(self, name: str) -> None:
-        """Record that the client has received a call's result."""
-        if not self._keeps and name not in self._waited:
-            self._delete(name)
-
-    def _delete(self, name: str) -> None:
-        with suppress(StoreError):  # the call has not begun, or is running
-            self._agent.runs.all.store.delete(name)
-
-
-async def _at_rest(result: Awaitable[CallResult[Any]]) -> AgentCall[Any]:
-    """Wait until a call has ended or is suspended, and return it."""
-    try:
-        return (await result).call
-    except (CallFailed, CallSuspended) as error:
-        return error.call
-
-
-LOG = logging.getLogger("fsm_agent.mcp")
 MAX_ARGUMENT_CHARS = 1_000_000
+CANCELLED = "cancelled by the client"
 ANSWERED = "this question was answered before, or its call has ended"
 GOES_ON = "the call continues: another client drives it"
 NO_FORMS = "this call needs a person's answer, but the client cannot ask its user: it does not support elicitation"
@@ -205,13 +137,18 @@ def current_user() -> str:
 
 
 class ToolCall:
-    """A client's request to call a tool."""
+    """A client's request to call a tool, which begins or continues a run in the agent's store.
+
+    A call that waits for an answer has a *state*, which the client sends back with the answer.  Because the state is
+    the name of the run, only the first answer counts.
+    """
 
     def __init__(
-        self, calls: Calls, context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
+        self, tools: Tools, context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
     ) -> None:
-        self._calls, self._context, self._params = calls, context, params
-        self._name = params.request_state or calls.new_name()
+        self._tools, self._agent, self._deps = tools, tools.agent, tools.deps
+        self._context, self._params = context, params
+        self._name = params.request_state or f"{tools.agent.name}-{secrets.token_hex(16)}"
         self._by = current_user() or "mcp"  # the name to show for the person or client that answers
         self._progress = Progress(context.session.report_progress, params.name)
 
@@ -229,7 +166,7 @@ class ToolCall:
             raise MCPError(types.INTERNAL_ERROR, "Internal server error; its log has the reason") from None
         finally:
             sending.cancel()
-            self._calls.note_end(self._name)  # ignored if it has waited
+            self._tools.note_end(self._name)  # ignored if it has waited
         return result
 
     async def _driven(self) -> Result:
@@ -239,23 +176,25 @@ class ToolCall:
             if not questions:
                 raise _Refused(WAITS)
             if not _can_ask(self._context):
-                await self._give_up()
+                await _shield(self._cancel())
                 raise _Refused(NO_FORMS)
             if self._context.protocol_version in MODERN_PROTOCOL_VERSIONS:
                 forms: Any = {question.key: elicitation(question) for question in questions}
-                self._calls.note_wait(self._name)
+                self._tools.note_wait(self._name)
                 return types.InputRequiredResult(input_requests=forms, request_state=self._name)
             call = await self._answered(await self._elicited(questions))
         return result_of(call)
 
     async def _first(self) -> AgentCall[Any]:
+        """Begin a new call, or continue the one whose state the client has sent."""
         if self._params.request_state is None:
             task = task_of(self._params.name, self._params.arguments or {})
             if len(task) > MAX_ARGUMENT_CHARS:
                 raise _Refused(f"the arguments: expected at most {MAX_ARGUMENT_CHARS} characters of JSON, got more")
-            return await self._drive(self._calls.begin(self._name, task, current_user(), self._progress))
+            return await self._drive(self._begun(task))
+        definition = self._agent._definition({"deps": self._deps})
         try:
-            call = await self._calls.at(self._name)
+            call: AgentCall[Any] = await asyncio.to_thread(self._agent.runs.all.look_at, self._name, definition)
         except RunUnknown:
             raise _Refused(ANSWERED) from None
         responses, questions = self._params.input_responses, _questions(call)
@@ -266,16 +205,23 @@ class ToolCall:
             raise _Refused(ANSWERED)
         return await self._answered(answers)
 
+    async def _begun(self, task: str) -> CallResult[Any]:
+        prepare = partial(self._agent.prepare, task, deps=self._deps, by=current_user(), run_id=self._name)
+        return await self._agent.arun(await asyncio.to_thread(prepare), self._progress.hear)
+
     async def _answered(self, answers: Mapping[str, Outcome]) -> AgentCall[Any]:
+        hear = self._progress.hear
         try:
-            return await self._drive(self._calls.go_on(self._name, answers, self._by, self._progress))
+            return await self._drive(
+                self._agent.runs.aresume(self._name, answers or None, by=self._by, deps=self._deps, sink=hear)
+            )
         except (AlreadyAnswered, NotAsked, RunUnknown):
             raise _Refused(ANSWERED) from None
         except RunBusy:
             raise _Refused(GOES_ON) from None
 
-    async def _drive(self, work: Awaitable[AgentCall[Any]]) -> AgentCall[Any]:
-        """Await a running call.  If this task is cancelled, cancel the call and wait until it has ended.
+    async def _drive(self, work: Awaitable[CallResult[Any]]) -> AgentCall[Any]:
+        """Run a call until it has ended or is suspended.  If this task is cancelled, end the call before that.
 
         The call runs in its own task, because anyio repeats a cancellation at each await, which would disturb the
         release of the run.
@@ -286,16 +232,26 @@ class ToolCall:
         except asyncio.CancelledError:
             await _shield(self._end(task))
             raise
-        return task.result()
+        try:
+            return task.result().call
+        except (CallFailed, CallSuspended) as error:
+            return error.call
 
     async def _end(self, task: asyncio.Future[Any]) -> None:
-        await self._calls.cancel(self._name, self._by)
+        await self._cancel()
         await asyncio.wait({task}, timeout=CANCEL_TIMEOUT_S)
         task.cancel()
         await asyncio.wait({task}, timeout=CANCEL_TIMEOUT_S)
         if task.done() and not task.cancelled():
             task.exception()  # otherwise asyncio logs that it was never retrieved
-        await self._calls.cancel(self._name, self._by)
+        await self._cancel()
+
+    async def _cancel(self) -> None:
+        """Cancel the call, if it has not ended."""
+        with suppress(StoreError):  # the call has not begun, or has ended
+            await asyncio.to_thread(partial(self._agent.runs.all.cancel, self._name, CANCELLED, by=self._by))
+            with suppress(FsmAgentError):  # it ends as cancelled, here or in its current driver
+                await self._agent.runs.aresume(self._name, deps=self._deps)
 
     async def _elicited(self, questions: tuple[Question, ...]) -> dict[str, Outcome]:
         """Ask the client's user while the request stays open, as protocol versions before 2026-07-28 do."""
@@ -309,18 +265,15 @@ class ToolCall:
                 )
                 answers |= _answers((question,), {question.key: filled})
         except BaseException as error:
-            await self._give_up()
+            await _shield(self._cancel())
             if isinstance(error, MCPError):
                 raise _Refused(f"the client has not answered: {error.error.message[:200]}") from None
             raise
         return answers
 
-    async def _give_up(self) -> None:
-        """Cancel a call that is not running, even if the current task is cancelled."""
-        await _shield(self._calls.cancel(self._name, self._by))
-
 
 async def _shield(work: Awaitable[None]) -> None:
+    """Do all of the work, even if the current task is cancelled."""
     with anyio.CancelScope(shield=True):
         await asyncio.ensure_future(work)
 
@@ -382,12 +335,12 @@ def _block(item: Attachment) -> types.ContentBlock:
     if isinstance(item, Image):
         return types.ImageContent(data=data, mime_type=str(item.media_type))
     uri = f"attachment:///{quote(name)}"
-    text = item.text
-    if text is not None:
-        return types.EmbeddedResource(
-            resource=types.TextResourceContents(uri=uri, mime_type=item.media_type, text=text)
-        )
-    return types.EmbeddedResource(resource=types.BlobResourceContents(uri=uri, mime_type=item.media_type, blob=data))
+    resource: types.TextResourceContents | types.BlobResourceContents = (
+        types.BlobResourceContents(uri=uri, mime_type=item.media_type, blob=data)
+        if item.text is None
+        else types.TextResourceContents(uri=uri, mime_type=item.media_type, text=item.text)
+    )
+    return types.EmbeddedResource(resource=resource)
 
 
 _MAX_NAME_CHARS = 64  # of an unknown tool's name in an error
@@ -404,7 +357,7 @@ def official_server(
         key: The key that seals the states that clients keep.
         valid_s: How long a state is valid, in seconds.
         about: What the server says about itself.
-        keeps: Whether the agent's store keeps runs that have ended; see `Calls`.
+        keeps: See `Tools`.
     """
     tools = Tools(agent, deps, keeps=keeps)
     server: Server[Any] = Server(agent.name, on_list_tools=tools.list, on_call_tool=tools.call, **about)
@@ -424,38 +377,60 @@ async def serve_stdio(server: Server[Any]) -> None:
 
 
 class Tools:
-    """A server's request handlers."""
+    """A server's request handlers.
+
+    Args:
+        agent: The agent whose functions are the tools.
+        deps: The ``deps`` in the `Context` of functions; see `serve`.
+        keeps: Whether the agent's store keeps runs that have ended.  Otherwise, they are deleted.
+    """
 
     def __init__(self, agent: Agent[Any, Any], deps: Any, *, keeps: bool) -> None:
-        self._agent = agent
-        self._deps = deps
-        self._calls = Calls(agent, deps, keeps=keeps)
+        self.agent, self.deps = agent, deps
+        self._keeps = keeps
+        self._waited = deque[str]()  # the runs that have waited for an answer and are kept in memory
         self._is_fixed = all(isinstance(item, Function) for item in agent.functions)
 
     async def list(self, context: Any, params: Any) -> types.ListToolsResult:
         """Return the tools that can be called now."""
-        offered = await self._offered(context)
-        served = [f for f in offered.values() if not why_not_served(f)]
-        return types.ListToolsResult(tools=[_tool(f) for f in served])
+        offered = await self._offered()
+        return types.ListToolsResult(tools=[_tool(f) for f in offered.values() if not why_not_served(f)])
 
     async def call(self, context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams) -> Result:
         """Return a tool's result, or the question for the client's user."""
-        function = (await self._offered(context)).get(params.name)
+        function = (await self._offered()).get(params.name)
         if function is None:
             raise MCPError(types.INVALID_PARAMS, f"unknown tool {plain(params.name[:_MAX_NAME_CHARS])!r}")
         if problem := why_not_served(function):
             return error_result(problem)
-        return await ToolCall(self._calls, context, params).result()
+        return await ToolCall(self, context, params).result()
 
-    async def _offered(self, context: Any) -> Mapping[str, Function]:
+    async def _offered(self) -> Mapping[str, Function]:
         """Return the functions for a new call, by name."""
         if self._is_fixed:
-            return self._agent.prompt.by_name
+            return self.agent.prompt.by_name
         return (await asyncio.to_thread(self._resolved, current_user())).by_name
 
     def _resolved(self, user: str) -> Prompt:
-        deps = deps_for(self._deps, self._agent.name, {}, user)
-        return self._agent._resolve_prompt(None, {"deps": deps})
+        deps = deps_for(self.deps, self.agent.name, {}, user)
+        return self.agent._resolve_prompt(None, {"deps": deps})
+
+    def note_wait(self, name: str) -> None:
+        """Record that a call waits for an answer.  Memory holds at most `MOST_WAITED` of these calls."""
+        if self._keeps or name in self._waited:
+            return
+        self._waited.append(name)
+        if len(self._waited) > MOST_WAITED:
+            self._delete(self._waited.popleft())
+
+    def note_end(self, name: str) -> None:
+        """Record that the client has received a call's result."""
+        if not self._keeps and name not in self._waited:
+            self._delete(name)
+
+    def _delete(self, name: str) -> None:
+        with suppress(StoreError):  # the call has not begun, or is running
+            self.agent.runs.all.store.delete(name)
 
 
 def _tool(function: Function) -> types.Tool:
