@@ -232,33 +232,28 @@ def modules_here(*folders: Path) -> Iterator[None]:
             sys.path.append(folder)  # last from now on, so that nothing here hides installed modules
 
 
-def code_of(functions: Many, prompt: str | None, *, trusted: bool = True) -> tuple[list[Function], Prompt | None]:
-    """Return the functions and the prompt that the options name.
-
-    A user who names a function has chosen it, so only functions that require approval need to be confirmed.  If the
-    model may call the wrong function, every call must be confirmed.
-    """
-    named = [option("--function", lambda name: Function.of(load_callable(name)), name) for name in functions or ()]
-    chosen = None if prompt is None else option("--prompt", named_prompt, prompt)
-    if not trusted:
-        return named, chosen
-    if chosen is not None and chosen.offers:
-        chosen = chosen.extend(functions=[_chosen(function) for function in chosen.offers])
-    return [_chosen(function) for function in named], chosen
-
-
 def code_for(
     model: str, base_url: str | None, functions: Many, prompt: str | None, screen: Screen, *, approve: bool = False
 ) -> tuple[list[Function], Prompt | None]:
-    """Return the functions and the prompt for a model, and warn if the model may call the wrong function."""
-    is_guess = guesses(model, base_url)
-    named, chosen = code_of(functions, prompt, trusted=approve or not is_guess)
-    if is_guess and (named or (chosen is not None and chosen.offers)):
-        screen.tell(GUESSES)
-    return named, chosen
+    """Return the functions and the prompt that the options name.
+
+    A user who names a function has chosen it, so only functions that require approval need to be confirmed.  If the
+    model may call the wrong function, the user is warned, and every call must be confirmed.
+    """
+    named = [option("--function", lambda name: Function.of(load_callable(name)), name) for name in functions or ()]
+    chosen = None if prompt is None else option("--prompt", named_prompt, prompt)
+    offers = () if chosen is None else chosen.offers
+    if guesses(model, base_url):
+        if named or offers:
+            screen.tell(GUESSES)
+        if not approve:
+            return named, chosen
+    if chosen is not None and offers:
+        chosen = chosen.extend(functions=[*map(_without_doubt, offers)])
+    return [*map(_without_doubt, named)], chosen
 
 
-def _chosen(function: Function) -> Function:
+def _without_doubt(function: Function) -> Function:
     return Function.of(function, needs_approval=False) if function.needs_approval is None else function
 
 

@@ -9,13 +9,14 @@ import sys
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer
 from command_line import CONTROLS, EVIL, KEY, MODEL, at_terminal, lines_of, ran, refused
 
-from fsm_agent.cli.options import code_of, guesses
+from fsm_agent.cli.options import code_for, guesses
 from fsm_agent.errors import AuthFailed
 from fsm_agent.messages import Document, Image, Message, Reply, Text, Usage
 from fsm_agent.testing import Script, function_call
@@ -161,18 +162,23 @@ def test_no_character_that_drives_a_terminal_or_reorders_text_is_left(model: Cal
 def test_a_person_decides_what_the_small_model_may_call_and_trusts_others(here: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("FSM_AGENT_LOCAL_MODEL", raising=False)
     (here / "other.gguf").write_bytes(b"GGUF")
+    told = list[str]()
+    screen: Any = SimpleNamespace(tell=told.append)
     assert guesses("local:", None)
+    for approves, needs_approval in ((False, None), (True, False)):
+        (offered,), _ = code_for("local:", None, ["tools:add"], None, screen, approve=approves)
+        assert offered.needs_approval is needs_approval
     for model, base_url in (
         ("local:", "http://127.0.0.1:1/v1"),
         ("openai:m", None),
         (f"local:{here}/other.gguf", None),
     ):
         assert not guesses(model, base_url)
+        (offered,), _ = code_for(model, base_url, ["tools:add"], None, screen)
+        assert offered.needs_approval is False
+    assert len(told) == 2, "each warning is of the model that guesses"
     monkeypatch.setenv("FSM_AGENT_LOCAL_MODEL", str(here / "other.gguf"))
     assert not guesses("local:", None)
-    for is_trusted, needs_approval in ((True, False), (False, None)):
-        (offered,), _ = code_of(["tools:add"], None, trusted=is_trusted)
-        assert offered.needs_approval is needs_approval
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="terminals are POSIX")
