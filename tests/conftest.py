@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
+from inspect import iscoroutinefunction
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -158,6 +160,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(NIGHTLY_S))
         elif item.get_closest_marker("system"):
             item.add_marker(pytest.mark.timeout(SYSTEM_S))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function, in an event loop of its own."""
+    if not iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

@@ -332,34 +332,28 @@ class TestManyCallers:
         assert list(threes) == [[str(n), str(n + 1), str(n + 2)] for n in range(4)]
 
     @pytest.mark.system
-    def test_opened_in_one_task_and_closed_in_another(self):
-        async def main() -> None:
-            server = old()
-            await asyncio.create_task(server.__aenter__())
-            assert await asyncio.create_task(server.acall("find", word="a")) == '{"word": "a"}'
-            await asyncio.create_task(server.aclose())
-
-        asyncio.run(main())
+    async def test_opened_in_one_task_and_closed_in_another(self):
+        server = old()
+        await asyncio.create_task(server.__aenter__())
+        assert await asyncio.create_task(server.acall("find", word="a")) == '{"word": "a"}'
+        await asyncio.create_task(server.aclose())
 
     @pytest.mark.system
-    def test_a_cancelled_task_leaves_the_session_usable_and_tells_the_server(self, old_server):
+    async def test_a_cancelled_task_leaves_the_session_usable_and_tells_the_server(self, old_server):
         async def counts() -> list[int]:
             return json.loads(await old_server.acall("cancelled"))  # type: ignore[no-any-return]
 
-        async def main() -> None:
-            stuck, cancelled = await counts()
-            asking = asyncio.create_task(old_server.acall("stuck"))
-            while await counts() != [stuck + 1, cancelled]:
-                pass
-            asking.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await asking
-            while await counts() != [stuck + 1, cancelled + 1]:
-                pass
+        stuck, cancelled = await counts()
+        asking = asyncio.create_task(old_server.acall("stuck"))
+        while await counts() != [stuck + 1, cancelled]:
+            pass
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        while await counts() != [stuck + 1, cancelled + 1]:
+            pass
 
-        asyncio.run(main())
-
-    def test_a_cancelled_task_disturbs_nobody(self, stub, server):
+    async def test_a_cancelled_task_disturbs_nobody(self, stub, server):
         begun, cancelled = threading.Event(), threading.Event()
 
         async def wait() -> None:
@@ -371,14 +365,11 @@ class TestManyCallers:
 
         stub.tools["wait"] = wait
 
-        async def main() -> list[Any]:
-            stuck = asyncio.create_task(server.acall("wait"))
-            other = await server.acall("add", a=1)
-            assert await asyncio.to_thread(begun.wait, 20)
-            stuck.cancel()
-            return [other, *await asyncio.gather(stuck, server.acall("add", a=2), return_exceptions=True)]
-
-        first, second, third = asyncio.run(main())
+        stuck = asyncio.create_task(server.acall("wait"))
+        first = await server.acall("add", a=1)
+        assert await asyncio.to_thread(begun.wait, 20)
+        stuck.cancel()
+        second, third = await asyncio.gather(stuck, server.acall("add", a=2), return_exceptions=True)
         assert (first, third) == ("2", "3")
         assert isinstance(second, asyncio.CancelledError)
 

@@ -87,18 +87,15 @@ def text_of(result: Any) -> str:
 
 
 @pytest.mark.parametrize(("mode", "version"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
-def test_tools_are_what_a_model_is_told(mode, version):
+async def test_tools_are_what_a_model_is_told(mode, version):
     model = Script("Done.")
     shop = Shop()
     Agent(model, functions=[add, LETTERS, *shop.functions]).call("Nothing.")
     told = {f.name: (f.description, dict(f.parameters)) for f in model.requests[0].functions}
 
-    async def main() -> Any:
-        async with client_of(serve("shop", [add, LETTERS, *shop.functions], store=MemoryStore()), mode=mode) as client:
-            assert client.protocol_version == version
-            return (await client.list_tools()).tools
-
-    tools = asyncio.run(main())
+    async with client_of(serve("shop", [add, LETTERS, *shop.functions], store=MemoryStore()), mode=mode) as client:
+        assert client.protocol_version == version
+        tools = (await client.list_tools()).tools
     assert {tool.name: (tool.description, tool.input_schema) for tool in tools} == told
     once = [tool.name for tool in tools if tool.annotations and tool.annotations.destructive_hint]
     assert once == ["pay", "die"]
@@ -270,18 +267,15 @@ def test_what_hides_in_arguments_is_shown_escaped():
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_agent_inside_asks_and_tells_its_progress(mode):
+async def test_an_agent_inside_asks_and_tells_its_progress(mode):
     shop, user, progress = Shop(), User(APPROVE), list[Any]()
 
     async def hear(number: float, total: float | None, text: str | None) -> None:
         progress.append((number, text))
 
-    async def main() -> Any:
-        async with client_of(shop.server(MemoryStore()), user, mode) as client:
-            counted = await client.call_tool("count", {"to": 2}, progress_callback=hear)
-            return counted, await client.call_tool("desk", {"task": "B-1"}, progress_callback=hear)
-
-    counted, asked = asyncio.run(main())
+    async with client_of(shop.server(MemoryStore()), user, mode) as client:
+        counted = await client.call_tool("count", {"to": 2}, progress_callback=hear)
+        asked = await client.call_tool("desk", {"task": "B-1"}, progress_callback=hear)
     assert (text_of(counted), text_of(asked)) == ("counted", "The money: refunded B-1")
     assert user.words == ['Allow refund({"order": "B-1"})?']
     assert progress[:2] == [(1, "1 of 2"), (2, "2 of 2")]
@@ -337,65 +331,57 @@ def test_what_no_server_can_do_is_refused():
             serve("shop", [add]).run_http(host=host)
 
 
-def test_without_a_store_a_question_is_answered_once_and_what_has_ended_is_forgotten():
+async def test_without_a_store_a_question_is_answered_once_and_what_has_ended_is_forgotten():
     shop = Shop()
     server = serve("shop", [*shop.functions, add])
 
-    async def main() -> list[str]:
-        async with client_of(server, User(APPROVE)) as client:
-            assert text_of(await client.call_tool("add", {"a": 1})) == "2"
-            assert not server.agent.store.list()
-            waits = await client.session.call_tool("refund", {"order": "C"}, allow_input_required=True)
-            answered = {"input_responses": yes(), "request_state": waits.request_state}
-            return [text_of(await client.session.call_tool("refund", {"order": "C"}, **answered)) for _ in range(2)]
-
-    assert asyncio.run(main()) == ["refunded C", ANSWERED]
+    async with client_of(server, User(APPROVE)) as client:
+        assert text_of(await client.call_tool("add", {"a": 1})) == "2"
+        assert not server.agent.store.list()
+        waits = await client.session.call_tool("refund", {"order": "C"}, allow_input_required=True)
+        answered = {"input_responses": yes(), "request_state": waits.request_state}
+        found = [text_of(await client.session.call_tool("refund", {"order": "C"}, **answered)) for _ in range(2)]
+    assert found == ["refunded C", ANSWERED]
     assert shop.done == ["refund C"]
 
 
-def test_without_a_store_memory_does_not_grow_with_what_waits(monkeypatch):
+async def test_without_a_store_memory_does_not_grow_with_what_waits(monkeypatch):
     monkeypatch.setattr("fsm_agent.mcp.served_calls.MOST_WAITED", 2)
     server = serve("shop", Shop().functions)
 
-    async def main() -> list[Any]:
-        async with client_of(server, User(APPROVE)) as client:
-            call = client.session.call_tool
-            waits = [await call("refund", {"order": str(n)}, allow_input_required=True) for n in range(3)]
-            found = enumerate(waits)
-            return [
-                text_of(await call("refund", {"order": str(n)}, input_responses=yes(), request_state=one.request_state))
-                for n, one in found
-            ]
-
-    assert asyncio.run(main()) == [ANSWERED, "refunded 1", "refunded 2"]
+    async with client_of(server, User(APPROVE)) as client:
+        call = client.session.call_tool
+        waits = [await call("refund", {"order": str(n)}, allow_input_required=True) for n in range(3)]
+        found = [
+            text_of(await call("refund", {"order": str(n)}, input_responses=yes(), request_state=one.request_state))
+            for n, one in enumerate(waits)
+        ]
+    assert found == [ANSWERED, "refunded 1", "refunded 2"]
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("is_stored", [True, False])
-def test_a_cancelled_request_cancels_the_call(mode, is_stored):
+async def test_a_cancelled_request_cancels_the_call(mode, is_stored):
     shop, store = Shop(), MemoryStore()
     server = shop.server(store) if is_stored else serve("shop", [shop.functions[3]])
 
-    async def main() -> None:
-        async with client_of(server, mode=mode) as client:
-            calling = asyncio.create_task(client.call_tool("hang", {}))
-            await shop.begun.wait()
-            calling.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await calling
-            await until(lambda: shop.left)
-            if is_stored:
-                await until(lambda: store.list()[0].is_ended)
-            with pytest.raises(MCPError, match="'nope'"):  # it still answers
-                await client.call_tool("nope")
-
-    asyncio.run(main())
+    async with client_of(server, mode=mode) as client:
+        calling = asyncio.create_task(client.call_tool("hang", {}))
+        await shop.begun.wait()
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        await until(lambda: shop.left)
+        if is_stored:
+            await until(lambda: store.list()[0].is_ended)
+        with pytest.raises(MCPError, match="'nope'"):  # it still answers
+            await client.call_tool("nope")
     if is_stored:
         ending = server.agent.runs.replay(store.list()[0].id).record.ending
         assert (str(ending.reason), ending.detail) == ("cancelled", "cancelled by the client")
 
 
-def test_a_request_that_is_cancelled_while_its_user_is_asked_leaves_nothing_open():
+async def test_a_request_that_is_cancelled_while_its_user_is_asked_leaves_nothing_open():
     shop, store = Shop(), MemoryStore()
     asked = asyncio.Event()
 
@@ -403,16 +389,13 @@ def test_a_request_that_is_cancelled_while_its_user_is_asked_leaves_nothing_open
         asked.set()
         await asyncio.Event().wait()
 
-    async def main() -> None:
-        async with Client(shop.server(store).official, elicitation_callback=never, mode="legacy") as client:
-            calling = asyncio.create_task(client.call_tool("refund", {"order": "A"}))
-            await asked.wait()
-            calling.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await calling
-            await until(lambda: store.list()[0].is_ended)
-
-    asyncio.run(main())
+    async with Client(shop.server(store).official, elicitation_callback=never, mode="legacy") as client:
+        calling = asyncio.create_task(client.call_tool("refund", {"order": "A"}))
+        await asked.wait()
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        await until(lambda: store.list()[0].is_ended)
     assert not shop.done
 
 
@@ -432,88 +415,75 @@ def yes(key: str = "ask:1.0") -> dict[str, Any]:
     return {key: types.ElicitResult(action="accept", content={"approve": True})}
 
 
-def test_two_clients_at_once_cannot_answer_one_state_twice():
+async def test_two_clients_at_once_cannot_answer_one_state_twice():
     shop, store = Shop(), Meeting()
     server = shop.server(store)
 
-    async def main() -> list[Any]:
-        async with client_of(server, User(APPROVE)) as first, client_of(server, User(APPROVE)) as second:
-            waits = await first.session.call_tool("refund", {"order": "C"}, allow_input_required=True)
-            answered = {"input_responses": yes(), "request_state": waits.request_state}
-            clients = [first.session.call_tool, second.session.call_tool]
-            return await asyncio.gather(*[answer("refund", {"order": "C"}, **answered) for answer in clients])
-
-    results = asyncio.run(main())
+    async with client_of(server, User(APPROVE)) as first, client_of(server, User(APPROVE)) as second:
+        waits = await first.session.call_tool("refund", {"order": "C"}, allow_input_required=True)
+        answered = {"input_responses": yes(), "request_state": waits.request_state}
+        clients = [first.session.call_tool, second.session.call_tool]
+        results = await asyncio.gather(*[answer("refund", {"order": "C"}, **answered) for answer in clients])
     assert sorted(map(text_of, results)) == sorted(["refunded C", ANSWERED])
     assert shop.done == ["refund C"]
 
 
-def test_a_state_is_bound_to_its_tool_its_arguments_its_server_and_its_key(caplog):
+async def test_a_state_is_bound_to_its_tool_its_arguments_its_server_and_its_key(caplog):
     shop, store = Shop(), MemoryStore()
     server, other = shop.server(store), serve("other", shop.functions, store=store, signing_key=KEY)
     stranger = serve("shop", shop.functions, store=store, signing_key="s" * 32)
 
-    async def main() -> None:
-        async with client_of(server, User(APPROVE)) as client:
-            waits = await client.session.call_tool("refund", {"order": "C"}, allow_input_required=True)
-        state = waits.request_state
-        assert "shop" not in state
-        assert len(state) < 1000
-        for to, tool, order, sent in [
-            (server, "refund", "D", state),
-            (server, "die", "C", state),
-            (server, "refund", "C", state[:-2] + ("yy" if state.endswith("xx") else "xx")),
-            (server, "refund", "C", store.list()[0].id),
-            (other, "refund", "C", state),
-            (stranger, "refund", "C", state),
-        ]:
-            async with client_of(to, User(APPROVE)) as client:
-                with pytest.raises(MCPError, match="Invalid or expired requestState"):
-                    await client.session.call_tool(tool, {"order": order}, input_responses=yes(), request_state=sent)
-
-    asyncio.run(main())
+    async with client_of(server, User(APPROVE)) as client:
+        waits = await client.session.call_tool("refund", {"order": "C"}, allow_input_required=True)
+    state = waits.request_state
+    assert "shop" not in state
+    assert len(state) < 1000
+    for to, tool, order, sent in [
+        (server, "refund", "D", state),
+        (server, "die", "C", state),
+        (server, "refund", "C", state[:-2] + ("yy" if state.endswith("xx") else "xx")),
+        (server, "refund", "C", store.list()[0].id),
+        (other, "refund", "C", state),
+        (stranger, "refund", "C", state),
+    ]:
+        async with client_of(to, User(APPROVE)) as client:
+            with pytest.raises(MCPError, match="Invalid or expired requestState"):
+                await client.session.call_tool(tool, {"order": order}, input_responses=yes(), request_state=sent)
     assert not shop.done
 
 
-def test_a_state_without_an_answer_shows_its_question_and_later_its_result():
+async def test_a_state_without_an_answer_shows_its_question_and_later_its_result():
     shop, store = Shop(), MemoryStore()
 
-    async def main() -> None:
-        async with client_of(shop.server(store), User(APPROVE)) as client:
-            waits = await client.session.call_tool("refund", {"order": "C"}, allow_input_required=True)
-        async with client_of(shop.server(store), User(APPROVE)) as client:  # another server, of the same store
+    async with client_of(shop.server(store), User(APPROVE)) as client:
+        waits = await client.session.call_tool("refund", {"order": "C"}, allow_input_required=True)
+    async with client_of(shop.server(store), User(APPROVE)) as client:  # another server, of the same store
 
-            async def ask(**more: Any) -> Any:
-                return await client.session.call_tool(
-                    "refund", {"order": "C"}, request_state=state, allow_input_required=True, **more
-                )
+        async def ask(**more: Any) -> Any:
+            return await client.session.call_tool(
+                "refund", {"order": "C"}, request_state=state, allow_input_required=True, **more
+            )
 
-            state = waits.request_state
-            again = await ask()
-            assert again.input_requests == waits.input_requests
-            state = again.request_state
-            assert text_of(await ask(input_responses={"ask:9.9": yes()["ask:1.0"]})) == ANSWERED
-            assert text_of(await ask(input_responses=yes())) == "refunded C"
-            assert text_of(await ask(input_responses=yes())) == ANSWERED
-            assert text_of(await ask()) == "refunded C"
-
-    asyncio.run(main())
+        state = waits.request_state
+        again = await ask()
+        assert again.input_requests == waits.input_requests
+        state = again.request_state
+        assert text_of(await ask(input_responses={"ask:9.9": yes()["ask:1.0"]})) == ANSWERED
+        assert text_of(await ask(input_responses=yes())) == "refunded C"
+        assert text_of(await ask(input_responses=yes())) == ANSWERED
+        assert text_of(await ask()) == "refunded C"
     assert shop.done == ["refund C"]
 
 
-def test_a_state_of_memory_is_nothing_to_another_server():
+async def test_a_state_of_memory_is_nothing_to_another_server():
     first, second = (serve("shop", [weather], signing_key=KEY) for _ in range(2))
     rain = {"run:1.0": types.ElicitResult(action="accept", content={"result": "rain"})}
 
-    async def main() -> Any:
-        async with client_of(first, User(APPROVE)) as client:
-            waits = await client.session.call_tool("weather", {}, allow_input_required=True)
-        async with client_of(second, User(APPROVE)) as client:
-            return await client.session.call_tool(
-                "weather", {}, input_responses=rain, request_state=waits.request_state
-            )
-
-    assert text_of(asyncio.run(main())) == ANSWERED
+    async with client_of(first, User(APPROVE)) as client:
+        waits = await client.session.call_tool("weather", {}, allow_input_required=True)
+    async with client_of(second, User(APPROVE)) as client:
+        found = await client.session.call_tool("weather", {}, input_responses=rain, request_state=waits.request_state)
+    assert text_of(found) == ANSWERED
 
 
 def test_a_fault_of_the_server_reaches_its_log_alone(caplog):
@@ -611,20 +581,17 @@ def test_a_user_has_a_stuck_call_tried_again_or_ended():
         )
 
 
-def test_a_slow_client_misses_the_oldest_reports_and_holds_nothing_up():
+async def test_a_slow_client_misses_the_oldest_reports_and_holds_nothing_up():
     sent = list[Any]()
 
-    async def main() -> None:
-        async def report(number: float, total: float | None, text: str | None) -> None:
-            sent.append((number, text))
+    async def report(number: float, total: float | None, text: str | None) -> None:
+        sent.append((number, text))
 
-        progress = Progress(report, "count")
-        for number in range(10 * 100):
-            progress.hear(FunctionProgress("1.0", "count", {"at": number}))
-        progress.end()
-        await progress.send()
-
-    asyncio.run(main())
+    progress = Progress(report, "count")
+    for number in range(10 * 100):
+        progress.hear(FunctionProgress("1.0", "count", {"at": number}))
+    progress.end()
+    await progress.send()
     assert len(sent) == 100
     assert sent[-1] == (10 * 100, '{"at":999}')
 

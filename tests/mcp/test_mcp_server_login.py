@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -80,52 +79,43 @@ async def served(server: ToolServer) -> AsyncIterator[Any]:
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 @pytest.mark.parametrize(("token", "user"), [("app idp ada", "ada"), ("app idp", "app")])
-def test_the_user_of_deps_is_the_subject_of_the_token_or_its_client(token, user, mode):
-    async def main() -> Any:
-        async with served(serve("shop", [orders], deps=user_of)) as client, client(token, mode) as one:
-            return await one.call_tool("orders")
-
-    assert asyncio.run(main()).content[0].text == f"orders of {user!r}"
+async def test_the_user_of_deps_is_the_subject_of_the_token_or_its_client(token, user, mode):
+    async with served(serve("shop", [orders], deps=user_of)) as client, client(token, mode) as one:
+        found = await one.call_tool("orders")
+    assert found.content[0].text == f"orders of {user!r}"
 
 
-def test_without_a_login_the_user_is_empty():
-    async def main() -> Any:
-        async with Client(serve("shop", [orders], deps=user_of).official) as client:
-            return await client.call_tool("orders")
-
-    assert asyncio.run(main()).content[0].text == "orders of ''"
+async def test_without_a_login_the_user_is_empty():
+    async with Client(serve("shop", [orders], deps=user_of).official) as client:
+        found = await client.call_tool("orders")
+    assert found.content[0].text == "orders of ''"
 
 
-def test_tools_are_offered_to_the_user_of_the_token():
+async def test_tools_are_offered_to_the_user_of_the_token():
     asked: list[str] = []
 
     def deps(agent: str, extra: Any, user: str) -> str:
         asked.append(user)
         return user
 
-    async def main() -> None:
-        server = serve("shop", [Toolset([orders]).filtered(lambda function, deps: deps == "ada")], deps=deps)
-        async with served(server) as client:
-            for subject in ("ada", "bob"):
-                async with client(f"app idp {subject}") as one:
-                    offered[subject] = [tool.name for tool in (await one.list_tools()).tools]
-
     offered: dict[str, list[str]] = {}
-    asyncio.run(main())
+    server = serve("shop", [Toolset([orders]).filtered(lambda function, deps: deps == "ada")], deps=deps)
+    async with served(server) as client:
+        for subject in ("ada", "bob"):
+            async with client(f"app idp {subject}") as one:
+                offered[subject] = [tool.name for tool in (await one.list_tools()).tools]
     assert offered == {"ada": ["orders"], "bob": []}
 
 
 @pytest.mark.parametrize("other", ["app idp bob", "web idp ada", "app elsewhere ada", "app idp"])
-def test_only_the_user_of_the_same_client_and_issuer_may_answer(other):
-    async def main() -> Any:
-        async with served(serve("shop", [refund], deps=user_of)) as client:
-            async with client("app idp ada") as ada:
-                waits = await ada.session.call_tool("refund", {}, allow_input_required=True)
-            answered = {"input_responses": YES, "request_state": waits.request_state}
-            async with client(other) as stranger:
-                with pytest.raises(MCPError, match="requestState"):
-                    await stranger.session.call_tool("refund", {}, **answered)
-            async with client("app idp ada") as ada:
-                return await ada.session.call_tool("refund", {}, **answered)
-
-    assert asyncio.run(main()).content[0].text == "refunded ada"
+async def test_only_the_user_of_the_same_client_and_issuer_may_answer(other):
+    async with served(serve("shop", [refund], deps=user_of)) as client:
+        async with client("app idp ada") as ada:
+            waits = await ada.session.call_tool("refund", {}, allow_input_required=True)
+        answered = {"input_responses": YES, "request_state": waits.request_state}
+        async with client(other) as stranger:
+            with pytest.raises(MCPError, match="requestState"):
+                await stranger.session.call_tool("refund", {}, **answered)
+        async with client("app idp ada") as ada:
+            found = await ada.session.call_tool("refund", {}, **answered)
+    assert found.content[0].text == "refunded ada"

@@ -504,7 +504,7 @@ def test_colons_in_names_join_no_two_conversations(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["GET /conversations", "GET /conversations/c1", "POST /conversations/c1/cancel"])
 @pytest.mark.parametrize("is_of_store", [False, True])
-def test_an_error_of_the_service_is_for_its_server_alone(way: str, is_of_store: bool) -> None:
+async def test_an_error_of_the_service_is_for_its_server_alone(way: str, is_of_store: bool) -> None:
     problem = StoreError("/home/ann/runs.db is away") if is_of_store else UsageError("/home/ann/users is away")
 
     class Away(MemoryStore):
@@ -521,14 +521,11 @@ def test_an_error_of_the_service_is_for_its_server_alone(way: str, is_of_store: 
 
     app = serve(desk(Away()), user=who)
 
-    async def main() -> None:
-        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url=HERE) as client:
-            answer = await client.request(*way.split(), json={})
-        assert answer.status_code == 500
-        assert "/home/ann" not in answer.text
-
-    asyncio.run(main())
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url=HERE) as client:
+        answer = await client.request(*way.split(), json={})
+    assert answer.status_code == 500
+    assert "/home/ann" not in answer.text
 
 
 class TestUsers:

@@ -84,7 +84,7 @@ class TestMarks:
             SqliteStore(path).close()
             assert news.mark() == REPLACED
 
-    def test_all_pages_of_a_run_cost_one_look(self):
+    async def test_all_pages_of_a_run_cost_one_look(self):
         store = Counting()
         runs = Runs(store)
         call(runs, "r")
@@ -96,59 +96,47 @@ class TestMarks:
                     heard.append(mark)
                     return
 
-        async def all_listen() -> None:
-            news, heard = Inspector(Runs(store)).news, list[str]()
-            store.looks = 0
-            await asyncio.gather(*[listen(news, heard) for _ in range(MOST_PAGES)])
-            assert len(heard) == MOST_PAGES
-            assert len({*heard}) == 1
-
-        asyncio.run(all_listen())
+        news, heard = Inspector(Runs(store)).news, list[str]()
+        store.looks = 0
+        await asyncio.gather(*[listen(news, heard) for _ in range(MOST_PAGES)])
+        assert len(heard) == MOST_PAGES
+        assert len({*heard}) == 1
         assert store.looks < MOST_PAGES
 
-    def test_a_mark_is_told_once(self, runs):
-        async def listen() -> list[str]:
-            news = Inspector(runs).news
-            async with aclosing(news.marks("r")) as marks, aclosing(news.marks("r")) as others:
-                first = await anext(marks)
-                following = asyncio.ensure_future(anext(marks))
-                assert await anext(others) == first  # both look at once, and the run has not changed
-                await asyncio.sleep(0)
-                assert not following.done()
-                runs.store.delete("r")
-                return [first, await following]
+    async def test_a_mark_is_told_once(self, runs):
+        news = Inspector(runs).news
+        async with aclosing(news.marks("r")) as marks, aclosing(news.marks("r")) as others:
+            first = await anext(marks)
+            following = asyncio.ensure_future(anext(marks))
+            assert await anext(others) == first  # both look at once, and the run has not changed
+            await asyncio.sleep(0)
+            assert not following.done()
+            runs.store.delete("r")
+            assert first != await following == GONE
 
-        first, second = asyncio.run(listen())
-        assert first != second == GONE
+    async def test_the_end_of_the_server_ends_all_streams(self, runs):
+        news = Inspector(runs).news
+        heard = []
+        async for mark in news.marks():
+            heard.append(mark)
+            news.close()
+        heard += [mark async for mark in news.marks()]
+        assert len(heard) == 1
 
-    def test_the_end_of_the_server_ends_all_streams(self, runs):
-        async def listen() -> list[str | None]:
-            news = Inspector(runs).news
-            heard = []
-            async for mark in news.marks():
-                heard.append(mark)
-                news.close()
-            return heard + [mark async for mark in news.marks()]
-
-        assert len(asyncio.run(listen())) == 1
-
-    def test_no_more_pages_are_followed_than_there_is_room_for(self, runs: Runs):
-        async def listen() -> list[int]:
-            inspector = Inspector(runs)
-            transport, statuses = httpx.ASGITransport(inspector.app), list[int]()
-            client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
-            async with client, AsyncExitStack() as stack:
-                for _ in range(MOST_PAGES):
-                    marks = await stack.enter_async_context(aclosing(inspector.news.marks()))
-                    await anext(marks)
-                refused = await client.get("/events")
-                assert refused.headers["retry-after"]
-                statuses += [refused.status_code, (await client.get("/")).status_code]
-                await marks.aclose()
-                assert not inspector.news.is_full
-            return statuses
-
-        assert asyncio.run(listen()) == [503, 200]
+    async def test_no_more_pages_are_followed_than_there_is_room_for(self, runs: Runs):
+        inspector = Inspector(runs)
+        transport, statuses = httpx.ASGITransport(inspector.app), list[int]()
+        client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
+        async with client, AsyncExitStack() as stack:
+            for _ in range(MOST_PAGES):
+                marks = await stack.enter_async_context(aclosing(inspector.news.marks()))
+                await anext(marks)
+            refused = await client.get("/events")
+            assert refused.headers["retry-after"]
+            statuses += [refused.status_code, (await client.get("/")).status_code]
+            await marks.aclose()
+            assert not inspector.news.is_full
+        assert statuses == [503, 200]
 
 
 def test_its_server_listens_on_this_machine_and_ends_its_streams(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:

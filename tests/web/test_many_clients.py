@@ -69,7 +69,7 @@ async def listen(live: RunFollower, run: str, number: int, chance: random.Random
 
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
-def test_nothing_is_lost_and_memory_is_flat() -> None:
+async def test_nothing_is_lost_and_memory_is_flat() -> None:
     async def round_of(live: RunFollower, number: int, crowd: Crowd) -> None:
         runs = [await live.begin("The weather?", run_id=f"{number}-{n}") for n in range(RUNS)]
         chance = random.Random(number)
@@ -88,18 +88,14 @@ def test_nothing_is_lost_and_memory_is_flat() -> None:
         assert pieces.count(PIECES) > 0.8 * len(pieces), "fast ones hear each piece"
         live.runs.prune(keep=0)
 
-    async def main() -> list[int]:
-        sizes, crowd = [], Crowd()
-        model = Script(*[chatty] * (2 * RUNS * 6))
-        async with RunFollower(Agent(model, name="desk", functions=[crowd.function], store=MemoryStore())) as live:
-            for number in range(4):
-                crowd.missing, crowd.is_there = CLIENTS, asyncio.Event()
-                await round_of(live, number, crowd)
-                model.requests.clear()
-                gc.collect()
-                sizes.append(sys.getallocatedblocks())
-            assert live._driven == {}
-        return sizes
-
-    sizes = asyncio.run(main())
+    sizes, crowd = [], Crowd()
+    model = Script(*[chatty] * (2 * RUNS * 6))
+    async with RunFollower(Agent(model, name="desk", functions=[crowd.function], store=MemoryStore())) as live:
+        for number in range(4):
+            crowd.missing, crowd.is_there = CLIENTS, asyncio.Event()
+            await round_of(live, number, crowd)
+            model.requests.clear()
+            gc.collect()
+            sizes.append(sys.getallocatedblocks())
+        assert live._driven == {}
     assert sizes[-1] < 1.2 * sizes[1], sizes

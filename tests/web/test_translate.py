@@ -171,17 +171,14 @@ class TestAgUi:
 
 
 @pytest.mark.parametrize("translator", [ag_ui, ai_sdk])
-def test_a_reply_that_begins_as_the_one_before_is_told_whole(translator: Any) -> None:
+async def test_a_reply_that_begins_as_the_one_before_is_told_whole(translator: Any) -> None:
     """A journal has no pieces, and does not say when a request was sent."""
-
-    async def main() -> list[Event]:
-        model = Script([function_call("look"), "Wait"], "Wait. It is done.")
-        agent = Agent(model, name="host", functions=[Function.of(look)], store=MemoryStore())
-        await agent.acall("Look.", run_id="r")
-        async with RunFollower(agent, drives=False) as follower:
-            return [event async for _, event in follower.follow("r")]
-
-    texts, calls, _ = said(folded(translator(), asyncio.run(main())))
+    model = Script([function_call("look"), "Wait"], "Wait. It is done.")
+    agent = Agent(model, name="host", functions=[Function.of(look)], store=MemoryStore())
+    await agent.acall("Look.", run_id="r")
+    async with RunFollower(agent, drives=False) as follower:
+        events = [event async for _, event in follower.follow("r")]
+    texts, calls, _ = said(folded(translator(), events))
     assert (texts, len(calls)) == (["Wait", "Wait. It is done."], 1)
 
 
@@ -375,14 +372,8 @@ class TestBodies:
 
 
 class TestServerEvents:
-    def lines(self, items: Any, **options: Any) -> list[str]:
-        async def main() -> list[str]:
-            return [line async for line in sse(items, ag_ui(), **options)]
-
-        return asyncio.run(main())
-
-    def test_what_a_client_can_mend_is_told(self) -> None:
-        *_, told = self.lines(failing(BadRequest(f"no: {KEY}", "bad_name")), end="")
+    async def test_what_a_client_can_mend_is_told(self) -> None:
+        *_, told = [line async for line in sse(failing(BadRequest(f"no: {KEY}", "bad_name")), ag_ui(), end="")]
         assert json.loads(told[6:]) == {"type": "RUN_ERROR", "message": "no: sk-a***", "code": "bad_name"}
 
     @pytest.mark.parametrize(
@@ -394,10 +385,10 @@ class TestServerEvents:
             (UsageError("deps=: expected a Shop of /srv/runs.db, got None"), "UsageError"),
         ],
     )
-    def test_what_no_client_can_mend_is_told_by_its_place_in_the_log(
+    async def test_what_no_client_can_mend_is_told_by_its_place_in_the_log(
         self, error: Exception, code: str, caplog: pytest.LogCaptureFixture
     ) -> None:
-        *_, told = self.lines(failing(error))
+        *_, told = [line async for line in sse(failing(error), ag_ui())]
         assert json.loads(told[6:])["code"] == code
         assert "/srv" not in told
         (record,) = caplog.records
@@ -405,7 +396,7 @@ class TestServerEvents:
         assert record.exc_info[1] is error
         assert record.args[0] in told
 
-    def test_a_quiet_connection_is_kept_alive_and_closed_with_its_client(self) -> None:
+    async def test_a_quiet_connection_is_kept_alive_and_closed_with_its_client(self) -> None:
         closed = []
 
         async def quiet() -> Any:
@@ -415,41 +406,27 @@ class TestServerEvents:
             finally:
                 closed.append(True)
 
-        async def main() -> list[str]:
-            lines = sse(quiet(), ag_ui(), alive_s=0.001)
-            found = [await anext(lines) for _ in range(5)]
-            await lines.aclose()
-            return found
-
-        found = asyncio.run(main())
+        lines = sse(quiet(), ag_ui(), alive_s=0.001)
+        found = [await anext(lines) for _ in range(5)]
+        await lines.aclose()
         assert (found[1].partition("\n")[0], found[-1], closed) == ("id: 1", ": alive\n\n", [True])
 
 
 @pytest.mark.parametrize("translator", [ag_ui, ai_sdk, JsonEvents])
-def test_what_was_refused_has_no_start(translator: Any) -> None:
+async def test_what_was_refused_has_no_start(translator: Any) -> None:
     """A client would take a run for begun, and forget what its user has typed."""
-
-    async def main() -> list[str]:
-        return [line async for line in sse(failing(BadRequest("no name", "bad_name")), translator())]
-
-    lines = asyncio.run(main())
+    lines = [line async for line in sse(failing(BadRequest("no name", "bad_name")), translator())]
     expected = [f"data: {json.dumps(data)}\n\n" for data in translator().failed("no name", "bad_name")]
     assert lines == expected
 
 
-def test_events_of_ones_own_front_end_are_json_with_the_path_of_what_is_inside() -> None:
+async def test_events_of_ones_own_front_end_are_json_with_the_path_of_what_is_inside() -> None:
     """They are the events of the run, in order.  A stream that fails ends with an error."""
-
-    async def main() -> tuple[list[Event], list[str]]:
-        events, _ = await events_of("translate")
-        return events, [line async for line in sse(failing(BadRequest("no name", "bad_name")), JsonEvents())]
-
-    events, failed = asyncio.run(main())
+    events, _ = await events_of("translate")
     told = json.loads(json.dumps(folded(JsonEvents(), events)))
     assert len(told) == len(events)
     assert told[-1]["type"] == "result"
     inside = [data for data in told if data.get("path") == "run:1.0"]
     assert "Guten Tag" in "".join([data["text"] for data in inside if data["type"] == "text_delta"])
-    assert [json.loads(line.partition("data: ")[2]) for line in failed] == [
-        {"type": "error", "message": "no name", "code": "bad_name"}
-    ]
+    (failed,) = [line async for line in sse(failing(BadRequest("no name", "bad_name")), JsonEvents())]
+    assert json.loads(failed.partition("data: ")[2]) == {"type": "error", "message": "no name", "code": "bad_name"}

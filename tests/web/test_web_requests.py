@@ -83,31 +83,25 @@ def test_a_picture_of_the_older_kind_is_read() -> None:
     assert [part.media_type for part in found.parts] == ["image/png"]
 
 
-def test_a_client_that_generates_again_retries_a_failed_turn_and_gets_an_ended_one() -> None:
+async def test_a_client_that_generates_again_retries_a_failed_turn_and_gets_an_ended_one() -> None:
     said = {"role": "user", "id": "m1", "parts": [{"type": "text", "text": "Hi"}]}
     again = AiSdk.read({"id": "c1", "messages": [said], "trigger": "regenerate-message"})
 
-    async def main() -> list[str]:
-        store, model = MemoryStore(), Script(ProviderError("no", status=400), "Hello.")
-        async with RunFollower(Agent(model, name="host", store=store)) as live:
-            ends = []
-            for asked in (ai_sdk(*said["parts"]), ai_sdk(*said["parts"]), again, again):
-                run, after = await live.take(asked)
-                ends.append([event async for _, event in live.follow(run, after=after)][-1].result.dialog[-1].text)
-            return ends
-
-    assert asyncio.run(main()) == ["Hi", "Hi", "Hello.", "Hello."]
+    store, model = MemoryStore(), Script(ProviderError("no", status=400), "Hello.")
+    async with RunFollower(Agent(model, name="host", store=store)) as live:
+        ends = []
+        for asked in (ai_sdk(*said["parts"]), ai_sdk(*said["parts"]), again, again):
+            run, after = await live.take(asked)
+            ends.append([event async for _, event in live.follow(run, after=after)][-1].result.dialog[-1].text)
+    assert ends == ["Hi", "Hi", "Hello.", "Hello."]
 
 
 @pytest.mark.parametrize("after", ["3", -1, True, None, 1.5])
-def test_a_position_in_a_run_is_a_number_of_steps(after: Any) -> None:
-    async def main() -> None:
-        async with RunFollower(Agent(Script("Hi."), name="host")) as live:
-            run = await live.begin("Hello", run_id="r1")
-            with pytest.raises(UsageError, match="after"):
-                await anext(live.follow(run, after=after))
-
-    asyncio.run(main())
+async def test_a_position_in_a_run_is_a_number_of_steps(after: Any) -> None:
+    async with RunFollower(Agent(Script("Hi."), name="host")) as live:
+        run = await live.begin("Hello", run_id="r1")
+        with pytest.raises(UsageError, match="after"):
+            await anext(live.follow(run, after=after))
 
 
 @pytest.mark.parametrize("data", ["yes", {}, {"approved": True}, {"key": ""}])
@@ -144,16 +138,13 @@ def test_edited_arguments_are_an_object(arguments: Any) -> None:
     assert refused.value.code == "bad_answer"
 
 
-def test_a_flow_has_no_conversations_and_unknown_runs_cannot_be_cancelled() -> None:
-    async def main() -> None:
-        async with RunFollower(letters()) as live:
-            with pytest.raises(RunUnknown):
-                await live.cancel("nowhere")
-            assert await live.newest("nowhere") is None
-            with pytest.raises(UsageError, match="conversations"):
-                await live.begin("Ada", conversation="c1")
-
-    asyncio.run(main())
+async def test_a_flow_has_no_conversations_and_unknown_runs_cannot_be_cancelled() -> None:
+    async with RunFollower(letters()) as live:
+        with pytest.raises(RunUnknown):
+            await live.cancel("nowhere")
+        assert await live.newest("nowhere") is None
+        with pytest.raises(UsageError, match="conversations"):
+            await live.begin("Ada", conversation="c1")
 
 
 @pytest.mark.parametrize(
@@ -272,34 +263,31 @@ async def last_of(live: RunFollower, run: str) -> Any:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_user_does_not_say_what_became_of_what_must_not_run_twice(protocol: str) -> None:
+async def test_a_user_does_not_say_what_became_of_what_must_not_run_twice(protocol: str) -> None:
     """The words would be the result of the function.  An operator has to look for the outcome."""
     store, model = MemoryStore(), Script(function_call("withdraw", euros=5), "You have it.")
     agent = Agent(model, functions=[withdraw], name="bank", store=store)
 
-    async def main() -> None:
-        ARRIVED.clear()
-        async with RunFollower(agent) as live:
-            await live.begin("Take out 5.", run_id="r", conversation="c")
-            await asyncio.to_thread(ARRIVED.wait, 30)
-        async with RunFollower(agent) as live:
-            asked = await last_of(live, "r")
-            (key,) = [question.key for question in store.get("r").waits]
-            assert (type(asked), key) == (Suspended, "reconcile:1.0")
-            for value in ("paid 1,000,000", {"result": "paid"}, {"approved": True}, True, None):
-                with pytest.raises(BadRequest, match=re.escape(key)) as refused:
-                    await live.take(PROTOCOLS[protocol](key, value), by="eve")
-                assert refused.value.code == "for_operators"
-            assert [question.key for question in store.get("r").waits] == [key]
-            await live.answer("r", {key: Returned(text="paid 5")}, by="an operator")
-            assert (await last_of(live, "r")).result.output == "You have it."
-
-    asyncio.run(asyncio.wait_for(main(), 50))
+    ARRIVED.clear()
+    async with RunFollower(agent) as live:
+        await live.begin("Take out 5.", run_id="r", conversation="c")
+        await asyncio.to_thread(ARRIVED.wait, 30)
+    async with RunFollower(agent) as live:
+        asked = await last_of(live, "r")
+        (key,) = [question.key for question in store.get("r").waits]
+        assert (type(asked), key) == (Suspended, "reconcile:1.0")
+        for value in ("paid 1,000,000", {"result": "paid"}, {"approved": True}, True, None):
+            with pytest.raises(BadRequest, match=re.escape(key)) as refused:
+                await live.take(PROTOCOLS[protocol](key, value), by="eve")
+            assert refused.value.code == "for_operators"
+        assert [question.key for question in store.get("r").waits] == [key]
+        await live.answer("r", {key: Returned(text="paid 5")}, by="an operator")
+        assert (await last_of(live, "r")).result.output == "You have it."
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("value", ["yes", True, None, {"approved": "yes"}, {"approve": True}])
-def test_an_approval_is_answered_with_yes_or_no(protocol: str, value: Any) -> None:
+async def test_an_approval_is_answered_with_yes_or_no(protocol: str, value: Any) -> None:
     """The client sent the wrong thing, so it is told so, and the server logs no error of its own."""
 
     def refund(order: str) -> str:
@@ -309,35 +297,31 @@ def test_an_approval_is_answered_with_yes_or_no(protocol: str, value: Any) -> No
     asks = Function.of(refund, needs_approval=True)
     agent = Agent(Script(function_call("refund", order="A-17")), functions=[asks], name="desk", store=MemoryStore())
 
-    async def main() -> None:
-        async with RunFollower(agent) as live:
-            run = await live.begin("hi", conversation="c")
-            await last_of(live, run)
-            with pytest.raises(BadRequest, match=r"'ask:1\.0': expected approved to be true or false") as refused:
-                await live.take(PROTOCOLS[protocol]("ask:1.0", value), by="ann")
-            assert refused.value.code == "bad_answer"
-            assert [question.key for question in live.runs.store.get(run).waits] == ["ask:1.0"]
-
-    asyncio.run(asyncio.wait_for(main(), 50))
+    async with RunFollower(agent) as live:
+        run = await live.begin("hi", conversation="c")
+        await last_of(live, run)
+        with pytest.raises(BadRequest, match=r"'ask:1\.0': expected approved to be true or false") as refused:
+            await live.take(PROTOCOLS[protocol]("ask:1.0", value), by="ann")
+        assert refused.value.code == "bad_answer"
+        assert [question.key for question in live.runs.store.get(run).waits] == ["ask:1.0"]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize(("value", "told"), [("rain", "rain"), ({"c": 11}, '{"c": 11}'), (3, "3"), ("", "")])
-def test_a_function_without_a_callable_gets_its_result_from_the_client(protocol: str, value: Any, told: str) -> None:
+async def test_a_function_without_a_callable_gets_its_result_from_the_client(
+    protocol: str, value: Any, told: str
+) -> None:
     where = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     weather = Function(name="weather", description="Tell the weather.", parameters=where)
     model = Script(function_call("weather", city="Rome"), "It is so.")
     agent = Agent(model, functions=[weather], name="desk", store=MemoryStore())
 
-    async def main() -> str:
-        async with RunFollower(agent) as live:
-            run = await live.begin("hi", conversation="c")
-            assert isinstance(await last_of(live, run), Suspended)
-            (key,) = [question.key for question in live.runs.store.get(run).waits]
-            await live.take(PROTOCOLS[protocol](key, value), by="ann")
-            result: str = (await last_of(live, run)).result.function_calls[0].result
-            with pytest.raises((NotAsked, AlreadyAnswered), match=re.escape(run)):
-                await live.take(PROTOCOLS[protocol](key, value), by="bob")
-            return result
-
-    assert asyncio.run(asyncio.wait_for(main(), 50)) == told
+    async with RunFollower(agent) as live:
+        run = await live.begin("hi", conversation="c")
+        assert isinstance(await last_of(live, run), Suspended)
+        (key,) = [question.key for question in live.runs.store.get(run).waits]
+        await live.take(PROTOCOLS[protocol](key, value), by="ann")
+        result: str = (await last_of(live, run)).result.function_calls[0].result
+        with pytest.raises((NotAsked, AlreadyAnswered), match=re.escape(run)):
+            await live.take(PROTOCOLS[protocol](key, value), by="bob")
+    assert result == told
