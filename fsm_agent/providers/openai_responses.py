@@ -92,8 +92,7 @@ class OpenAIResponsesCodec(Codec):
         extra = merged_body(profile.extra_body, request.settings.extra_body)
         form = self.request_form(request, profile)
         request = form.request
-        is_stored = bool(extra.get("store"))
-        with encoded_dialog(_DialogInItems, form, provider, model, profile, is_stored) as dialog:
+        with encoded_dialog(_DialogInItems, form, provider, model, profile, _reasoning_key(profile, extra)) as dialog:
             body: dict[str, Any] = {"model": model, "input": dialog.items, "store": False}
             if request.functions or request.settings.hosted_tools:
                 body |= _tools(request, model, profile)
@@ -208,6 +207,21 @@ def _format(output: Output, takes_strict: bool) -> dict[str, Any]:
     return {**form, "strict": True} if is_strict else form
 
 
+def _reasoning_key(profile: Profile, extra: Mapping[str, Any]) -> str:
+    """Return the key that a reasoning item must have, because the service refuses it otherwise.
+
+    Services that encrypt reasoning accept it in no other form: "Invalid 'input[1].content': array too long.  Expected
+    an array with maximum length 0".  Others (DeepSeek, vLLM) require the text.
+    https://github.com/microsoft/agent-framework-go/pull/784 and https://github.com/vllm-project/vllm/pull/28248, read
+    in November 2026.  A model that does not reason refuses what another one has encrypted: "Reasoning input items can
+    only be provided to a reasoning or computer use model".  https://github.com/openai/openai-python/issues/2364
+    """
+    if extra.get("store"):
+        return "id"
+    encrypts = profile.reasoning_name == "encrypted_content" or ENCRYPTED_REASONING in (extra.get("include") or ())
+    return "encrypted_content" if encrypts else "content"
+
+
 def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any]:
     check_settings(settings, model, profile)
     if settings.stop:
@@ -232,10 +246,10 @@ def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any
 class _DialogInItems:
     """Encodes a dialog as items, in which each call and its result share an id that is unique in the dialog."""
 
-    def __init__(self, model: str, profile: Profile, is_stored: bool) -> None:
+    def __init__(self, model: str, profile: Profile, reasoning_key: str) -> None:
         self._model = model
         self._profile = profile
-        self._is_stored = is_stored
+        self._reasoning_key = reasoning_key
         self._ids = CallIds(most=MAX_ID)
         self._heads: dict[str, Mapping[str, Any]] = {}  # items of calls other than function calls, by id
         self.items: list[Any] = []
@@ -291,22 +305,10 @@ class _DialogInItems:
             if isinstance(part, MEDIA):
                 raise misplaced(part, message.role)
         items = [_strip_refused(item) for head, parts in _group_by_item(message) for item in self._items(head, parts)]
-        items = [item for item in items if item_type(item) != "reasoning" or self._is_known(item)]
+        items = [item for item in items if item_type(item) != "reasoning" or item.get(self._reasoning_key)]
         while items and item_type(items[-1]) == "reasoning":  # refused without the item that follows it
             items.pop()
         return items
-
-    def _is_known(self, reasoning: Mapping[str, Any]) -> bool:
-        """Return whether the service accepts the reasoning item.
-
-        Services that encrypt reasoning accept it in no other form: "Invalid 'input[1].content': array too long.
-        Expected an array with maximum length 0".  Others (DeepSeek, vLLM) require the text.
-        https://github.com/microsoft/agent-framework-go/pull/784 and https://github.com/vllm-project/vllm/pull/28248,
-        read in November 2026.
-        """
-        if self._is_stored or reasoning.get("encrypted_content"):
-            return True
-        return self._profile.reasoning_name != "encrypted_content" and bool(reasoning.get("content"))
 
     def _items(self, head: Any, parts: Sequence[Part]) -> Iterator[Any]:
         """Yield an item with its parts, then any text and calls that do not belong to it.

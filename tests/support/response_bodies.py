@@ -102,8 +102,8 @@ def encoded(*messages: Message, profile: Profile | None = None, stream: bool = F
 
 
 def items(*messages: Message, **profile: Any) -> list[Any]:
-    """The input items that tell these messages."""
-    told: list[Any] = encoded(*messages, profile=Profile(**profile))["input"]
+    """The input items that tell these messages to a model that encrypts its reasoning."""
+    told: list[Any] = encoded(*messages, profile=Profile(**{"reasoning_name": "encrypted_content", **profile}))["input"]
     return told
 
 

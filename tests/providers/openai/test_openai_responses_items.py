@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from support.response_bodies import CODEC, body, called, items, said, thought, whole
+from support.response_bodies import body, called, items, said, thought, whole
 
 from fsm_agent.call import Request
 from fsm_agent.errors import UsageError
-from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Settings, Text
+from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.prompts import Dialog
 from fsm_agent.providers import OpenAIChatCodec, Profile
 
@@ -234,7 +234,7 @@ FORGOTTEN = {**thought("hm"), "encrypted_content": None}
         ([thought("hm")], []),
         ([said("hi"), thought("a"), thought("b")], ["message"]),
         ([FORGOTTEN, said("hi")], ["message"]),
-        ([WORDS | {"encrypted_content": None}, said("hi")], ["reasoning", "message"]),
+        ([WORDS | {"encrypted_content": None}, said("hi")], ["message"]),
         ([thought("a"), FORGOTTEN, called()], ["reasoning", "function_call"]),
     ],
 )
@@ -242,14 +242,20 @@ def test_reasoning_that_would_be_refused_is_left_out(output: list[Any], kinds: l
     assert [item["type"] for item in items(whole(body(*output)).message)] == kinds
 
 
-def test_reasoning_in_words_goes_back_to_who_does_not_encrypt_it() -> None:
-    message = whole(body(WORDS | {"encrypted_content": None}, called())).message
-    assert [item["type"] for item in items(message)] == ["reasoning", "function_call"]
-    assert [item["type"] for item in items(message, reasoning_name="encrypted_content")] == ["function_call"]
-    stored = Request(messages=(message,), settings=Settings(extra_body={"store": True}))
-    encrypts = Profile(reasoning_name="encrypted_content")
-    told = json.loads(CODEC.encode(stored, model="m1", profile=encrypts, stream=False))["input"]
-    assert [item["type"] for item in told] == ["reasoning", "function_call"]
+@pytest.mark.parametrize(
+    ("reasoning", "name", "extra", "kinds"),
+    [
+        (WORDS | {"encrypted_content": None}, None, {}, ["reasoning", "function_call"]),
+        (WORDS | {"encrypted_content": None}, "encrypted_content", {"store": True}, ["reasoning", "function_call"]),
+        (thought("hm"), None, {}, ["function_call"]),  # for a model that does not reason
+        (thought("hm"), None, {"include": ["reasoning.encrypted_content"]}, ["reasoning", "function_call"]),
+    ],
+)
+def test_reasoning_goes_back_in_the_form_that_the_service_takes(
+    reasoning: Any, name: Any, extra: dict[str, Any], kinds: list[str]
+) -> None:
+    message = whole(body(reasoning, called())).message
+    assert [item["type"] for item in items(message, reasoning_name=name, extra_body=extra)] == kinds
 
 
 def changed(output: list[Any], *parts: Part | str) -> list[Any]:
