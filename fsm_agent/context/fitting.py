@@ -110,11 +110,8 @@ class Budget(Value, frozen=True, kw_only=True):
                 check_pass(one, "passes of Budget")
         counts = callable(getattr(self.tokenizer, "count", None)) and not isinstance(self.tokenizer, Sequence | type)
         if self.tokenizer is not None and not counts:  # strings have a method of this name, too
-            raise UsageError(
-                f"tokenizer of Budget: expected an object with count(request), got {self.tokenizer!r:.80}; pass one"
-                " such as"
-                " TextTokenizer(lambda text: len(encoding.encode(text)))"
-            )
+            right = "an object with count(request), such as TextTokenizer(lambda text: len(encoding.encode(text)))"
+            raise UsageError(f"tokenizer of Budget: expected {right}, got {self.tokenizer!r:.80}")
 
 
 ContextOption: TypeAlias = AnyPass | Budget | Sequence[AnyPass | Budget] | None
@@ -157,9 +154,7 @@ class ContextPlan(Value, frozen=True):
         budget = listed.pop() if listed and isinstance(listed[-1], Budget) else None
         for one in listed:
             if isinstance(one, Budget):
-                raise UsageError(
-                    "context: expected a Budget at the end of the list, got one before other passes; move it"
-                )
+                raise UsageError("context: expected a Budget at the end of the list, got it before passes; move it")
             check_pass(one)
         return cls(tuple(listed), budget, is_off=not context)
 

@@ -125,9 +125,8 @@ def takes_record(one: AnyPass) -> bool:
     except (TypeError, ValueError):  # written in C, without a signature
         return False
     if found is None:
-        raise UsageError(
-            f"the pass {name_of(one)}: expected a function of (messages) or of (messages, record), got {one!r:.200}"
-        )
+        right = "a function of (messages) or of (messages, record)"
+        raise UsageError(f"the pass {name_of(one)}: expected {right}, got {one!r:.200}")
     placed, needed = found
     return len(placed) > 1 and (len(needed) == 2 or placed[1].name == "record")
 

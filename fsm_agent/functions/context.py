@@ -122,9 +122,8 @@ def is_maker(deps: object) -> bool:
 def check_deps(deps: object) -> None:
     """Reject deps that are a class, or a function with the wrong parameters."""
     if isinstance(deps, type):
-        raise UsageError(
-            f"deps=: expected {EXPECTED}, got the class {deps.__name__}; pass an instance, deps={deps.__name__}(…)"
-        )
+        remedy = f"pass an instance, deps={deps.__name__}(…)"
+        raise UsageError(f"deps=: expected {EXPECTED}, got the class {deps.__name__}; {remedy}")
     if not is_maker(deps):
         return
     name = getattr(deps, "__name__", "") or safe_repr(deps)
@@ -134,10 +133,7 @@ def check_deps(deps: object) -> None:
         signature = inspect.signature(deps)  # type: ignore[arg-type]
         signature.bind("agent", {}, "user")
     except TypeError:
-        raise UsageError(
-            f"deps=: expected {EXPECTED}, got the function {name}{signature}; pass a function of these three"
-            " parameters, which may return a function as the value"
-        ) from None
+        raise UsageError(f"deps=: expected {EXPECTED}, got the function {name}{signature}") from None
     except ValueError:  # written in C, without a signature
         return
 

@@ -36,6 +36,7 @@ from fsm_agent.functions.policy import Policy, PolicyOptions, check_names, check
 from fsm_agent.functions.policy import Retries as Retries
 from fsm_agent.functions.schema import described, passing
 from fsm_agent.messages.message import ATTACH, Attachment, FunctionCall, object_text
+from fsm_agent.validation import require
 
 P = ParamSpec("P", default=...)
 R = TypeVar("R", default=Any, covariant=True)
@@ -100,15 +101,10 @@ class Function(Policy, Generic[P, R, Deps]):
             remedy = "; pass Function.of(lambda …, name='double')" if self.name == "<lambda>" else ""
             raise UsageError(f"the name of a function: expected {NAME_CHARACTERS}, got {self.name!r:.80}{remedy}")
         check_policy(self, f"function {self.name!r}")
-        if not isinstance(self.parameters, Mapping):
-            raise UsageError(
-                f"parameters of function {self.name!r}: expected a JSON Schema, got {self.parameters!r:.80}"
-            )
-        if self.acall and not self.call:
-            raise UsageError(
-                f"call of function {self.name!r}: expected a plain function besides acall, got None; pass call=… as"
-                " well"
-            )
+        is_schema = isinstance(self.parameters, Mapping)
+        require(f"parameters of function {self.name!r}", self.parameters, is_schema, "a JSON Schema")
+        is_right = self.call is not None or self.acall is None
+        require(f"call of function {self.name!r}", self.call, is_right, "a plain function besides acall")
         if self.validator is None:
             object.__setattr__(self, "parameters", in_current_draft(self.parameters))
         object.__setattr__(self, "description", self.description or "")
@@ -178,11 +174,8 @@ class Function(Policy, Generic[P, R, Deps]):
         if description is None and not read["description"] and sys.flags.optimize > 1:
             warnings.warn(_NO_DOCSTRINGS, stacklevel=2)
         if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
-            raise UsageError(
-                f"function {read['name']!r}: expected a function that returns, got a generator, which would run after"
-                " its timeout and retries are over; return a list of the items, or report them with"
-                " Context.emit(…)"
-            )
+            remedy = "return a list of the items, or report them with Context.emit(…)"
+            raise UsageError(f"function {read['name']!r}: expected a function that returns, got a generator; {remedy}")
         if description is not None:
             read["description"] = description
         make: Any = cls  # `call` determines P and R
@@ -241,11 +234,8 @@ class Function(Policy, Generic[P, R, Deps]):
             if isinstance(held, Function):  # it has replaced its callable in the module
                 state[name] = held
             elif inspect.isfunction(state[name]) and held is not state[name]:
-                raise UsageError(
-                    f"function {self.name!r} cannot be pickled: {name} is {state[name]!r:.200}, which no other"
-                    " process can"
-                    " find; define it at the top of a module"
-                )
+                why = f"no other process can find {name}={state[name]!r:.200}; define it at the top of a module"
+                raise UsageError(f"function {self.name!r} cannot be pickled: {why}")
         return _unpickled, (state,)
 
     def _init_fields(self) -> dict[str, Any]:
@@ -332,9 +322,7 @@ class Function(Policy, Generic[P, R, Deps]):
         if self.format is None:
             return result_text(value)
         text: Any = self.format(value, call)
-        if not isinstance(text, str):
-            what = f"the return value of format of function {self.name!r}"
-            raise UsageError(f"{what}: expected a string, got {text!r:.80}")
+        require(f"the return value of format of function {self.name!r}", text, isinstance(text, str), "a string")
         return result_text(text)
 
 

@@ -34,10 +34,8 @@ def answering(tools: Sequence[HostedTool], functions: Sequence[Function], *, has
             answers[COMPUTER] = _computer(own.get(COMPUTER), has_approver=has_approver)
         elif isinstance(tool, HostedMCP) and tool.require_approval != "never":
             if tool.label in own:
-                raise PromptError(
-                    f"the name of the function {tool.label!r}: expected another name, since calls of the MCP server"
-                    f" {tool.label!r} are approved under it; rename the function or the label"
-                )
+                right = "a name other than the label of an MCP server that needs approval"
+                raise PromptError(f"a function: expected {right}, got {tool.label!r}; rename it, or the label")
             answers[tool.label] = Function(
                 name=tool.label,
                 parameters={"type": "object"},

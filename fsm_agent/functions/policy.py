@@ -66,9 +66,8 @@ class Retries(Value, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         require_fields(self, "Retries", _RETRIES)
         if self.delay_s > self.max_delay_s:
-            raise UsageError(
-                f"delay_s of Retries: expected at most max_delay_s={self.max_delay_s!r}, got {self.delay_s!r}"
-            )
+            right = f"at most max_delay_s={self.max_delay_s!r}"
+            raise UsageError(f"delay_s of Retries: expected {right}, got {self.delay_s!r}")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -113,9 +112,8 @@ def check_policy(policy: Policy, owner: str) -> None:
             object.__setattr__(policy, name, tuple(value))
     require_fields(policy, owner, _POLICY)
     if policy.once and (policy.retries or policy.on_error == "retry"):
-        raise UsageError(
-            f"{owner}: expected either retries or once=True, which forbids a second run, got both; remove one"
-        )
+        right = "either retries or once=True, which forbids a second run"
+        raise UsageError(f"{owner}: expected {right}, got both; remove one")
     if policy.reconcile is not None and not policy.once:
         raise UsageError(f"reconcile of {owner}: expected once=True, got False; pass once=True, or remove reconcile")
 

@@ -140,16 +140,12 @@ def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> d
     properties, required = schema.get("properties") or {}, schema.get("required") or ()
     names = {p.name for p in kept if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     is_open = any(p.kind is p.VAR_KEYWORD for p in kept)
+    what = f"the callable for function {name!r}"
     if untaken := [key for key in (*properties, *required) if key not in names and not is_open]:
-        raise UsageError(
-            f"the callable for function {name!r}: expected a parameter {untaken[0]!r}, which its schema has, got none"
-        )
+        raise UsageError(f"{what}: expected a parameter {untaken[0]!r}, which its schema has, got none")
     needed = [p.name for p in kept if p.name in names and p.default is p.empty]
     if missing := [key for key in needed if key not in required]:
-        raise UsageError(
-            f"the callable for function {name!r}: expected a default for {missing[0]!r}, which its schema does not"
-            " require"
-        )
+        raise UsageError(f"{what}: expected a default for {missing[0]!r}, which its schema does not require, got none")
     return signature.passing()
 
 
@@ -180,9 +176,8 @@ class _Signature:
         try:
             self.parameters = _with_dispatched(call, inspect.signature(call).parameters)
         except (TypeError, ValueError) as error:
-            raise UsageError(
-                f"the signature of function {name!r} cannot be read; wrap it in a function with named parameters"
-            ) from error
+            remedy = "wrap it in a function with named parameters"
+            raise UsageError(f"the signature of function {name!r} cannot be read; {remedy}") from error
         module = sys.modules.get(getattr(call, "__module__", None) or "")
         self._scope = getattr(inspect.unwrap(self._target), "__globals__", None) or vars(module or SimpleNamespace())
 
@@ -225,18 +220,14 @@ class _Signature:
                     remedy = "functools.singledispatchmethod hides it, so wrap it in a function with named parameters"
                 raise UsageError(f"function {self._name!r} is a method without its object; {remedy}")
             if is_bare and key in _CONTEXT_NAMES and key not in self.bound:
-                raise UsageError(
-                    f"parameter {key!r} of function {self._name!r}: expected an annotation, got none; annotate it with"
-                    " Context, or with the type of an argument that the model gives"
-                )
+                right = "an annotation: Context, or the type of an argument that the model gives"
+                raise UsageError(f"parameter {key!r} of function {self._name!r}: expected {right}, got none")
             if key in self.bound or not _mentions_context(self._hints.get(key)):
                 continue
             by_position = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
             if index > 0 or not by_position or not _is_context(self._hints[key]):
-                raise UsageError(
-                    f"parameter {key!r} of function {self._name!r}: expected the Context as the first parameter, by"
-                    " position; move it there, annotated Context or Context[…]"
-                )
+                right = "Context or Context[…] only as the first parameter, by position"
+                raise UsageError(f"parameter {key!r} of function {self._name!r}: expected {right}; move it there")
             context = parameter
         return context
 
@@ -281,10 +272,8 @@ class _Signature:
         for parameter in self.offered:
             key = parameter.name
             if parameter.kind is parameter.VAR_POSITIONAL:
-                raise UsageError(
-                    f"function {self._name!r}: expected parameters that have names, since a model gives arguments by"
-                    f" name, got '*{key}'"
-                )
+                right = "parameters with names, by which a model gives arguments"
+                raise UsageError(f"function {self._name!r}: expected {right}, got '*{key}'")
             if parameter.kind is parameter.VAR_KEYWORD:
                 hint = self._hints.get(key, Any)
                 if get_origin(hint) in _UNPACK:

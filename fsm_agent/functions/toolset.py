@@ -24,7 +24,7 @@ from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.functions.context import LATER
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import is_plain
-from fsm_agent.validation import invalid
+from fsm_agent.validation import invalid, require
 
 _PIECE = re.compile(r"[0-9]{1,18}|[A-Za-z]+")
 Deps = TypeVar("Deps", default=Any, contravariant=True)
@@ -91,10 +91,9 @@ def functions_of(items: Functions, chosen: Callable[[Toolset[Any]], Iterable[Fun
         for function in found:
             first = owners.setdefault(function.name, item)
             if first is not item and (_is_source(first) or _is_source(item)):
-                raise PromptError(
-                    f"functions: expected different names, got {function.name!r} of {_owner(first)} and of"
-                    f" {_owner(item)}; rename one, such as with prefix= of an MCPServer, or Toolset.prefixed"
-                )
+                got = f"{function.name!r} of {_owner(first)} and of {_owner(item)}"
+                remedy = "rename one, such as with prefix= of an MCPServer, or Toolset.prefixed"
+                raise PromptError(f"functions: expected different names, got {got}; {remedy}")
         functions += found
     return tuple(functions)
 
@@ -196,9 +195,8 @@ class Toolset(Generic[Deps]):
         counts = Counter([entry.reference for entry in self._entries])
         if repeated := [reference for reference, count in counts.items() if count > 1]:
             named = ", ".join([reference.removesuffix("@") for reference in repeated])
-            raise PromptError(
-                f"toolset {self.name!r}: expected each name and version once, got two of {named}; rename one"
-            )
+            right = "each name and version once"
+            raise PromptError(f"toolset {self.name!r}: expected {right}, got two of {named}; rename one")
         offered = [_highest(versions).function for versions in self._by_name().values()]
         check_dependencies(offered, f"toolset {self.name!r}")
         self._offered: tuple[Function[..., Any, Deps], ...] = tuple(offered)
@@ -225,9 +223,8 @@ class Toolset(Generic[Deps]):
             UsageError: If `decides_per_call` is true, because a list would offer all functions to every caller.
         """
         if self.decides_per_call:
-            raise UsageError(
-                f"toolset {self.name!r} chooses its functions for each agent call; iterate over for_call(deps) instead"
-            )
+            remedy = "iterate over for_call(deps) instead"
+            raise UsageError(f"toolset {self.name!r} chooses its functions for each agent call; {remedy}")
         return iter(self.functions)
 
     def __len__(self) -> int:
@@ -397,12 +394,9 @@ def _admits(entry: _Entry, holds: Callable[[Any], bool], deps: Any) -> bool:
     if deps is LATER:
         return True
     admits: Any = holds(deps)
-    if not isinstance(admits, bool):
-        raise UsageError(
-            f"the return value of the filter of function {entry.function.name!r}: expected True or False, got"
-            f" {admits!r:.80}"
-        )
-    return admits
+    what = f"the return value of the filter of function {entry.function.name!r}"
+    require(what, admits, isinstance(admits, bool), "True or False")
+    return bool(admits)
 
 
 def _warn(function: Function) -> None:

@@ -55,12 +55,8 @@ def messages_of(items: Iterable[Message | ChatDict], before: Sequence[Message] =
     Raises:
         UsageError: If an item is not a message.  The error names its index and key.
     """
-    require(
-        "messages",
-        items,
-        isinstance(items, Iterable) and not isinstance(items, str | bytes | Mapping),
-        "a list of messages",
-    )
+    is_right = isinstance(items, Iterable) and not isinstance(items, str | bytes | Mapping)
+    require("messages", items, is_right, "a list of messages")
     messages = list(items)
     check_messages(messages)
     if all(isinstance(item, Message) for item in messages):
@@ -92,18 +88,15 @@ class _Reader:
     def check_end(self) -> None:
         """Check that no results are missing from the last round.  A list that ends with function calls is valid."""
         if self._open and self._has_results:
-            raise UsageError(
-                f"the messages: expected a result of the call {next(iter(self._open))!r} at the end, got none"
-            )
+            id = next(iter(self._open))
+            raise UsageError(f"the messages: expected a result of the call {id!r} at the end, got none")
 
     def _convert(self, where: str, item: ChatDict, index: int) -> Message:
         role = self._role(where, item)
         if self._open and role != "tool":
             id = next(iter(self._open))
-            raise UsageError(
-                f"{where}: expected the result of the call {id!r}, got a message of role {role!r}; add a message with"
-                f" 'role': 'tool' and 'tool_call_id': {id!r} before it"
-            )
+            right = f"a message with 'role': 'tool' and 'tool_call_id': {id!r}"
+            raise UsageError(f"{where}: expected {right}, got one of role {role!r}")
         _check_keys(where, item, role)
         if role == "tool":
             return Message(role=role, parts=(self._result(where, item),))
@@ -188,9 +181,8 @@ def _calls(where: str, item: ChatDict, index: int) -> Iterator[FunctionCall]:
         require(path, call, isinstance(call, Mapping), right)
         kind, id, function = call.get("type", "function"), call.get("id"), call.get("function")
         require(f"{path}.type", kind, kind == "function", "'function'")
-        require(
-            f"{path}.id", id, isinstance(id, str) and bool(id) and id not in seen, "a string that no other call has"
-        )
+        is_new = isinstance(id, str) and bool(id) and id not in seen
+        require(f"{path}.id", id, is_new, "a string that no other call has")
         require(f"{path}.function", function, isinstance(function, Mapping), "{'name': …, 'arguments': '{…}'}")
         name, arguments = function.get("name"), function.get("arguments", "{}")
         require(f"{path}.function.name", name, isinstance(name, str) and bool(name), "the name of a function")

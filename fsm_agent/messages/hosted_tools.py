@@ -184,9 +184,8 @@ def check_hosted_tools(tools: Sequence[HostedTool], owner: str = "settings.hoste
     seen = set[tuple[str, str]]()
     for tool in tools:
         if not isinstance(tool, WebSearch | CodeExecution | ComputerUse | HostedMCP):
-            raise UsageError(
-                f"{owner}: expected WebSearch, CodeExecution, ComputerUse or HostedMCP, got a {type(tool).__name__}"
-            )
+            right = "WebSearch, CodeExecution, ComputerUse or HostedMCP"
+            raise UsageError(f"{owner}: expected {right}, got a {type(tool).__name__}")
         name = name_of(tool)
         if name in seen:
             raise UsageError(f"{owner}: expected each tool once, got {tool!r} and another of that name; remove one")

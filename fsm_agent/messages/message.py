@@ -146,9 +146,7 @@ class _File(Tagged, frozen=True, kw_only=True):
         is_whole = is_url(self.url) if self.data is None else self.url is None and bool(self.media_type)
         if not is_whole:
             kind = type(self).__name__
-            raise UsageError(
-                f"{kind}: expected data with its media_type, or an http(s) url; use {kind}.of(…) for either"
-            )
+            raise UsageError(f"{kind}: expected data with its media_type, or an http(s) url; use {kind}.of(…)")
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:

@@ -159,9 +159,7 @@ class Settings(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
-            raise UsageError(
-                f"settings.stop: expected a tuple of strings, got {self.stop!r:.80}; pass ({self.stop!r:.80},)"
-            )
+            raise invalid("settings.stop", self.stop, "a tuple of strings, such as ('END',)")
         for name, is_right, right in _RIGHTS:
             value = getattr(self, name)
             if not (is_right(value) or (value is None and name not in _NEVER_NONE)):

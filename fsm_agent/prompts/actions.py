@@ -99,18 +99,12 @@ class Action(pydantic.BaseModel):
     def __pydantic_init_subclass__(cls, *, tag: str | None = None, **config: Any) -> None:
         super().__pydantic_init_subclass__(**config)
         name = cls.__name__
-        require(
-            f"the tag of {name}",
-            tag,
-            tag is None or (isinstance(tag, str) and is_name(tag)),
-            "a name such as 'move', or None",
-        )
+        is_right = tag is None or (isinstance(tag, str) and is_name(tag))
+        require(f"the tag of {name}", tag, is_right, "a name such as 'move', or None")
         texts = [field.name for field in fields_of(cls) if _part(field) == _INNER_TEXT]
         for field in fields_of(cls):
             if _part(field) is None:
-                raise UsageError(
-                    f"{name}.{field.name}: expected an Attribute(…) or an InnerText(…) of the tag, got neither"
-                )
+                raise UsageError(f"{name}.{field.name}: expected an Attribute(…) or an InnerText(…), got neither")
         if len(texts) > 1:
             raise UsageError(f"{name}: expected one InnerText(…), got two: {' and '.join(texts)}")
 
@@ -268,9 +262,8 @@ class ActionSet(Parser[list[A]]):
             if action is None:
                 continue
             value: Any = transformer(action)
-            require(
-                f"the return value of the transformer for {action!r:.80}", value, isinstance(value, str), "a string"
-            )
+            what = f"the return value of the transformer for {action!r:.80}"
+            require(what, value, isinstance(value, str), "a string")
             pieces += [text[end : element.start], value]
             end = element.end
         return "".join([*pieces, text[end:]])

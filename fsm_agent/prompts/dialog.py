@@ -241,12 +241,8 @@ class Dialogs(Mapping[str, Dialog]):
             is_name = isinstance(name, str) and name != "" and name.isprintable()
             require("the name of a dialog", name, is_name, "a string such as 'main'")
         for name in origins:
-            require(
-                "the name of a fork",
-                name,
-                name in held,
-                f"the name of a dialog ({', '.join(map(repr, held)) or 'none'})",
-            )
+            right = f"the name of a dialog ({', '.join(map(repr, held)) or 'none'})"
+            require("the name of a fork", name, name in held, right)
         if (looped := _looped(origins)) is not None:
             raise UsageError(f"the dialog {looped!r} is a fork of itself; rename a fork")
         self._dialogs = held

@@ -86,10 +86,7 @@ class Names:
             made: Parser[Any] = _MAKERS[name](*words)
             return made
         found = self.object(named, _PARSERS)
-        if not callable(found):
-            raise PromptError(
-                f"{safe_repr(named)}: expected a parser or a function of the text, got {safe_repr(found)}"
-            )
+        require(safe_repr(named), found, callable(found), "a parser or a function of the text", PromptError)
         return found
 
 

@@ -172,9 +172,8 @@ def framed_prompt(
     Raises:
         PromptError: If the template lacks ``{{ name }}``, or its syntax is wrong.
     """
-    require(
-        "the prompt of an intent", template, isinstance(template, str), f"a string with {{{{ {name} }}}}", PromptError
-    )
+    right = f"a string with {{{{ {name} }}}}"
+    require("the prompt of an intent", template, isinstance(template, str), right, PromptError)
     plain = _JINJA.sub(lambda syntax: f"{{{{ {syntax[0]!r} }}}}", doc)
     filled_in, count = re.subn(rf"\{{\{{ *{name} *\}}\}}", lambda _: plain, template)
     if not count or name in variables(filled_in):
@@ -230,9 +229,7 @@ def intent(*, prompt: str, tag: str = "intent", **options: Unpack[PromptOptions]
         methods = {"build_prompt": staticmethod(build_prompt), "extract": staticmethod(extractor.extract_intent)}
         for name, value in {"prompt": made, "extractor": extractor, **methods}.items():
             if name in kind.__members__:
-                raise UsageError(
-                    f"{kind.__name__}.{name}: expected another name for a member, since an intent uses this one"
-                )
+                raise UsageError(f"{kind.__name__}.{name}: expected another name, since an intent uses this one")
             setattr(kind, name, value)
         return kind
 

@@ -60,9 +60,8 @@ def register_prompt(prompt: Prompt, *, overwrite: bool = False) -> Prompt:
     """
     require("the prompt to register", prompt, isinstance(prompt, Prompt), "a Prompt('…', path='root/name')")
     if "/" not in _checked(prompt.path):
-        raise PromptError(
-            f"path of the prompt: expected a root, such as {'root/' + prompt.path!r}, got {prompt.path!r}"
-        )
+        right = f"a root, such as {'root/' + prompt.path!r}"
+        raise PromptError(f"path of the prompt: expected {right}, got {prompt.path!r}")
     return PROMPTS.register(prompt.path, prompt, overwrite=overwrite)
 
 

@@ -218,10 +218,8 @@ class Output:
         except undescribable() as error:
             if _TAKES_ANYTHING not in str(error):
                 why = str(error).partition(". Set `arbitrary_types_allowed")[0]  # an option that the user cannot set
-                raise PromptError(
-                    f"output: expected a type with a JSON schema, such as a dataclass or a pydantic model, got {type!r}"
-                    f": {why}; a function from the text to any object goes into Prompt(…, parser=…)"
-                ) from error
+                what, remedy = "output: expected a type with a JSON schema", "a function of the text goes into parser="
+                raise PromptError(f"{what}, got {type!r}: {why}; {remedy}") from error
         self.is_wrapped = self._bare_schema is not None and self._bare_schema.get("type") != "object"
 
     @property

@@ -118,12 +118,8 @@ class _FirstOf(Parser[T_co]):
         require("the strategies of first_of", strategies, right, what)
         is_right = not isinstance(repairs, str) and set(repairs) <= {*get_args(Repair)}
         require("the repairs of first_of", repairs, is_right, "a tuple of 'json' and 'names', or of one of them, or ()")
-        require(
-            "max_length of first_of",
-            max_length,
-            type(max_length) is int and max_length > 0,
-            "a whole number of at least 1",
-        )
+        is_right = type(max_length) is int and max_length > 0
+        require("max_length of first_of", max_length, is_right, "a whole number of at least 1")
         self.strategies = tuple(map(_strategy, strategies))
         self.repairs, self.max_length = frozenset(repairs), max_length
         self.is_typed = expect is not _UNSET and expect is not str  # then strategies for text read JSON, too
@@ -387,9 +383,8 @@ def regex(pattern: str | re.Pattern[str], *, max_length: int = 10_000) -> Parsin
     try:
         compiled = re.compile(pattern)
     except (re.error, TypeError, RecursionError, OverflowError) as error:  # the third: brackets within brackets
-        raise UsageError(
-            f"the pattern of regex: expected a regular expression, got {pattern!r:.200}: {error}"
-        ) from error
+        what = "the pattern of regex"
+        raise UsageError(f"{what}: expected a regular expression, got {pattern!r:.200}: {error}") from error
     return ParsingStrategy(f"the pattern {compiled.pattern!r}", partial(_matches, compiled, max_length))
 
 

@@ -270,9 +270,8 @@ class Prompt(KnownArguments, Generic[Out]):
             check_hosted_tools(self.hosted_tools, f"hosted_tools of prompt {self.path!r}")
         if self.settings:
             if "hosted_tools" in self.settings:
-                raise PromptError(
-                    f"the settings of prompt {self.path!r}: expected no hosted_tools; pass hosted_tools=… to the prompt"
-                )
+                what = f"settings of prompt {self.path!r}"
+                raise PromptError(f"{what}: expected no hosted_tools, got some; pass hosted_tools=… to the prompt")
             Settings().override(self.settings)
 
     def _check_handler(self, kind: str) -> None:

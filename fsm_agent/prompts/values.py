@@ -111,13 +111,8 @@ def templates_for(kind: type) -> Mapping[Any, str]:
         if isinstance(target, type):
             check_context(template, kind, target, owner)
         else:
-            require(
-                f"a target of {kind.__qualname__}",
-                target,
-                isinstance(target, str),
-                "the name of a type, or a type",
-                PromptError,
-            )
+            right = "the name of a type, or a type"
+            require(f"a target of {kind.__qualname__}", target, isinstance(target, str), right, PromptError)
             _checked(template, kind, owner)
     return found
 
@@ -132,9 +127,8 @@ def check_declarations(kind: type) -> None:
     """Check a class's prompt declarations."""
     for name in vars(kind):
         if name.startswith("__prompt_") and name not in DECLARATIONS:
-            raise PromptError(
-                f"{kind.__qualname__}: expected a known declaration, got {name}{hint(name, DECLARATIONS)}"
-            )
+            meant = hint(name, DECLARATIONS)
+            raise PromptError(f"{kind.__qualname__}: expected a known declaration, got {name}{meant}")
     template_of(kind)
     templates_for(kind)
 
@@ -208,9 +202,7 @@ def prompt_text(value: Any, target: object = None) -> str:
             with _inside(value, kind.__name__):
                 return render_for(templates[base], value, target)
     known = ", ".join([item.__name__ for item in templates if isinstance(item, type)]) or "none"
-    raise PromptError(
-        f"{kind.__name__}: expected a target that it has a text for ({known}), got a {type(target).__name__}"
-    )
+    raise PromptError(f"{kind.__name__}: expected one of its targets ({known}), got a {type(target).__name__}")
 
 
 def text_without_method(value: Any) -> str:
