@@ -52,6 +52,11 @@ def require_fields(instance: object, owner: str, rights: Rules, kind: type[Usage
         require(f"{name} of {owner}", value, is_right(value), right, kind)
 
 
+def or_none(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Return a check that takes None, too."""
+    return lambda value: value is None or is_right(value)
+
+
 def plain_json(what: str, value: object) -> dict[str, Any]:
     """Return a copy of a mapping in its JSON form, made of dictionaries, lists and plain values.
 

@@ -17,7 +17,7 @@ from typing_extensions import ParamSpec, TypeVar
 
 from fsm_agent._internal.registry import Registry
 from fsm_agent._internal.structs import changed_repr
-from fsm_agent.errors import UsageError
+from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions.arguments import (
     REFUSALS,
     ArgumentsValidator,
@@ -138,9 +138,8 @@ class Function(Policy, Generic[P, R, Deps]):
         return callable(self.needs_approval) and accepts_context(self.needs_approval, owner)
 
     @cached_property
-    def _validate(self) -> Callable[[str], tuple[str, dict[str, Any]]]:
-        validator = self.validator or ArgumentsValidator(self.parameters)
-        return partial(validate_arguments, validator, schema=self.parameters)
+    def _validator(self) -> Validator:
+        return self.validator or ArgumentsValidator(self.parameters)
 
     @classmethod
     def of(
@@ -251,10 +250,7 @@ class Function(Policy, Generic[P, R, Deps]):
         Raises:
             ParseError: If the arguments are invalid.  The message of the error tells the model why.
         """
-        try:
-            return self._validate(object_text(arguments_json))[1]
-        except REFUSALS as error:
-            raise refused(error) from error
+        return self._checked(object_text(arguments_json))[1]
 
     def normalize(self, arguments_json: str) -> str:
         """Return the arguments as JSON in the form that the function accepts.
@@ -266,19 +262,23 @@ class Function(Policy, Generic[P, R, Deps]):
             ParseError: If the arguments are invalid.  The message of the error tells the model why.
         """
         text = object_text(arguments_json)
-        try:
-            taken, _ = self._validate(text)
-        except REFUSALS as error:
-            raise refused(error) from error
+        taken, _ = self._checked(text)
         return arguments_json if taken is text else taken
 
     def refusal(self, arguments_json: str) -> str | None:
         """Return an error message for the model if these arguments are invalid, otherwise None."""
         try:
-            self._validate(object_text(arguments_json))
-        except REFUSALS as error:
-            return str(refused(error))
+            self.bind(arguments_json)
+        except ParseError as error:
+            return str(error)
         return None
+
+    def _checked(self, text: str) -> tuple[str, dict[str, Any]]:
+        """Return `(json, values)`: the arguments in the form that the function accepts, and as validated values."""
+        try:
+            return validate_arguments(self._validator, text, self.parameters)
+        except REFUSALS as error:
+            raise refused(error) from error
 
     def run(self, arguments: str | Mapping[str, Any], context: Context[Any] | None = None) -> Any:
         """Call the function.  A coroutine function returns its coroutine.

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, TypedDict
 from fsm_agent._internal.structs import Value, is_amount, is_whole
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.messages.message import FunctionCall
-from fsm_agent.validation import require_fields
+from fsm_agent.validation import Rules, or_none, require_fields
 
 # What happens when a function raises: the model sees the error, the function is retried first (`Retries`), or the agent
 # call fails.
@@ -150,31 +150,30 @@ def _is_count(value: Any) -> bool:
     return is_whole(value, 1)
 
 
+def _is_predicate(value: Any) -> bool:
+    return is_plain(value) and takes(value, 1)
+
+
 def _are_names(value: Any) -> bool:
     return isinstance(value, tuple) and all(isinstance(name, str) and name for name in value)
 
 
-def _are_callables(value: Any) -> bool:
-    return isinstance(value, tuple) and all(
-        callable(layer) and not isinstance(layer, type) and takes(layer, 2) for layer in value
-    )
+def _is_layer(value: Any) -> bool:
+    return callable(value) and not isinstance(value, type) and takes(value, 2)
 
 
-_RETRIES = (
+_COUNT = (or_none(_is_count), "None or a whole number of at least 1")
+_RETRIES: Rules = (
     ("attempts", _is_count, "a whole number of at least 1, which counts the first attempt"),
     ("delay_s", is_amount, "at least 0 seconds"),
     ("max_delay_s", is_amount, "at least 0 seconds"),
     ("jitter", lambda value: is_amount(value) and value <= 1, "a number from 0 to 1"),
-    (
-        "retry_if",
-        lambda value: value is None or (is_plain(value) and takes(value, 1)),
-        "None or a plain predicate of the exception, such as lambda error: isinstance(error, OSError)",
-    ),
+    ("retry_if", or_none(_is_predicate), "None or a plain predicate of the exception"),
 )
-_POLICY = (
+_POLICY: Rules = (
     (
         "needs_approval",
-        lambda value: value is None or isinstance(value, bool) or is_plain(value),
+        or_none(lambda value: isinstance(value, bool) or is_plain(value)),
         "None, a bool or a plain predicate of the call",
     ),
     (
@@ -182,29 +181,25 @@ _POLICY = (
         lambda value: isinstance(value, str) and _VERSION.fullmatch(value) is not None,
         "a string such as '2' or '1.4.0' (40 letters, digits and '._+-' at most)",
     ),
-    ("max_calls", lambda value: value is None or _is_count(value), "None or a whole number of at least 1"),
-    ("max_failures", lambda value: value is None or _is_count(value), "None or a whole number of at least 1"),
+    ("max_calls", *_COUNT),
+    ("max_failures", *_COUNT),
     ("depends_on", _are_names, "a tuple of function names, such as ('login',)"),
-    (
-        "timeout_s",
-        lambda value: value is None or (is_amount(value) and value > 0),
-        "None or a number of seconds above 0",
-    ),
-    ("retries", lambda value: value is None or isinstance(value, Retries), "None or Retries(attempts=3)"),
+    ("timeout_s", or_none(lambda value: is_amount(value) and value > 0), "None or a number of seconds above 0"),
+    ("retries", or_none(lambda value: isinstance(value, Retries)), "None or Retries(attempts=3)"),
     (
         "on_error",
         lambda value: isinstance(value, Default) or value in ("tell", "retry", "fail"),
         "'tell', 'retry', 'fail' or Default(…)",
     ),
+    ("reconcile", or_none(lambda value: callable(value) and takes(value, 1)), "None or a function of the Context"),
     (
-        "reconcile",
-        lambda value: value is None or (callable(value) and takes(value, 1)),
-        "None or a function of the Context",
+        "middleware",
+        lambda value: isinstance(value, tuple) and all(map(_is_layer, value)),
+        "a tuple of callables of (call, next), such as (logged,)",
     ),
-    ("middleware", _are_callables, "a tuple of callables of (call, next), such as (logged,)"),
     (
         "format",
-        lambda value: value is None or (is_plain(value) and takes(value, 2)),
+        or_none(lambda value: is_plain(value) and takes(value, 2)),
         "None or a plain function of (value, call)",
     ),
 )
