@@ -60,15 +60,16 @@ class _Form(Value, frozen=True):
 
     def always_differs(self, other: _Form) -> bool:
         """Return whether every document in this form differs from all documents in the other form."""
-        if any(values.isdisjoint(other.constants.get(name, values)) for name, values in self.constants.items()):
+        if self.has_other_constants(other):
             return True
         return not other.is_open and any(all(map(other.lacks, names)) for names in self.required)
 
     def may_differ(self, other: _Form) -> bool:
         """Return whether some document in this form differs from all documents in the other form."""
-        if any(values.isdisjoint(other.constants.get(name, values)) for name, values in self.constants.items()):
-            return True
-        return not other.is_open and any(map(other.lacks, self.names))
+        return self.has_other_constants(other) or (not other.is_open and any(map(other.lacks, self.names)))
+
+    def has_other_constants(self, other: _Form) -> bool:
+        return any(values.isdisjoint(other.constants.get(name, values)) for name, values in self.constants.items())
 
     def differs(self, other: _Form, document: Mapping[str, Any]) -> bool:
         """Return whether something in this document fits this form but no document in the other form."""
@@ -100,8 +101,8 @@ _ANYTHING = (_Form("object", is_open=True), _Form("array"), _Form("plain"))
 
 
 class _Member:
-    def __init__(self, core: Core, forms: Sequence[_Form]) -> None:
-        self.core = core
+    def __init__(self, core: Core, label: str, forms: Sequence[_Form]) -> None:
+        self.core, self.label = core, label
         self.objects = [form for form in forms if form.kind == "object"]
         self.is_object_only = len(self.objects) == len(forms)
         self.is_list = any(form.kind == "array" for form in forms)
@@ -134,7 +135,7 @@ class _Members:
     ``tags`` maps the indexes of the members that are shown with a tag to these tags.
     """
 
-    def __init__(self, members: Sequence[_Member], labels: Sequence[str]) -> None:
+    def __init__(self, members: Sequence[_Member]) -> None:
         self.members = members
         objects = [index for index, member in enumerate(members) if member.objects]
         lists = [index for index, member in enumerate(members) if member.is_list_of_objects]
@@ -146,8 +147,8 @@ class _Members:
         tagged = sorted({*objects, *(lists if self.are_lists_tagged else ())}) if is_mixed else []
         taken = {_REST, *reduce(or_, [member.names for member in members], frozenset())}
         self.names: list[str] = []
-        for label in labels:
-            self.names.append(_unlike(label, {*taken, *self.names}))
+        for member in members:
+            self.names.append(_unlike(member.label, {*taken, *self.names}))
         self.tags = {index: self.names[index] for index in tagged}
 
     @property
@@ -209,7 +210,7 @@ def union_core(cores: Sequence[Core], names: Sequence[str]) -> Core:
 
 def has_tags(kind: Any) -> bool:
     """Return whether a union in a type is shown with tags."""
-    core = _core(kind)
+    core = type_adapter(kind).core_schema
     walk = _Walk(core)
     walk.of(core)
     return walk.has_tags
@@ -217,7 +218,7 @@ def has_tags(kind: Any) -> bool:
 
 def are_alike(one: Any, other: Any) -> bool:
     """Return whether only a tag could distinguish objects or lists of two types."""
-    a, b = [_Member(core, _Walk(core).forms(core)) for core in map(_core, (one, other))]
+    a, b = map(_member, (one, other))
     return (a.is_list and b.is_list) or any(
         not (x.may_differ(y) or y.may_differ(x)) for x in a.objects for y in b.objects
     )
@@ -225,15 +226,13 @@ def are_alike(one: Any, other: Any) -> bool:
 
 def tags_of(kinds: Sequence[Any]) -> Sequence[str | None]:
     """Return each union member's tag, or None for a member that is shown without one."""
-    pairs = [(core, _Walk(core)) for core in map(_core, kinds)]
-    members = _Members(
-        [_Member(core, walk.forms(core)) for core, walk in pairs], [walk.label(core) for core, walk in pairs]
-    )
+    members = _Members(list(map(_member, kinds)))
     return [members.tags.get(index) for index in range(len(kinds))]
 
 
-def _core(kind: Any) -> Core:
-    return type_adapter(kind).core_schema
+def _member(kind: Any) -> _Member:
+    core = type_adapter(kind).core_schema
+    return _Walk(core).member(core)
 
 
 class _Reader:
@@ -311,8 +310,7 @@ class _Walk:
 
     def _union(self, core: Core) -> Core:
         choices = _choices(core)
-        found = [_Member(choice, self.forms(choice)) for choice in choices]
-        members = _Members(found, [self.label(choice) for choice in choices])
+        members = _Members(list(map(self.member, choices)))
         if members.are_plain:
             return core
         self._told_apart += 1
@@ -353,6 +351,9 @@ class _Walk:
             "custom_error_type": UNCLEAR,
             "custom_error_message": right,
         }
+
+    def member(self, core: Core) -> _Member:
+        return _Member(core, self.label(core), self.forms(core))
 
     def closed(self, core: Core) -> Core:
         """Return an object's schema with other fields forbidden, unless it allows them explicitly."""
@@ -414,10 +415,8 @@ class _Walk:
             values = core["expected"] if core["type"] == "literal" else core["members"]
             return frozenset(map(_constant, values))
         if core["type"] == "definition-ref":
-            core = {"type": "", "schema": self._definitions.get(core["schema_ref"])}
-            return (
-                self._constants(core["schema"]) if core["schema"] and core["schema"]["type"] == "enum" else frozenset()
-            )
+            target = self._definitions.get(core["schema_ref"], {})
+            return self._constants(target) if target.get("type") == "enum" else frozenset()
         return self._constants(core["schema"]) if core["type"] == "default" else frozenset()
 
     def label(self, core: Core) -> str:
@@ -443,8 +442,8 @@ def _only(tagged: dict[str, Any]) -> Any:
 
 
 def _unlike(name: str, taken: Container[str]) -> str:
-    free = (one for one in chain([name], (f"{name}_{number}" for number in count(2))) if one not in taken)
-    return next(free)
+    names = chain([name], (f"{name}_{number}" for number in count(2)))
+    return next(one for one in names if one not in taken)
 
 
 def _inner(core: Core) -> Core | None:
