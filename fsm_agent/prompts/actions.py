@@ -14,7 +14,7 @@ from fsm_agent.functions.arguments import described_errors
 from fsm_agent.prompts.fields import RecordField, docstring_of, fields_of
 from fsm_agent.prompts.intents import framed_prompt
 from fsm_agent.prompts.json_in_text import Element, elements, mentioned, unescaped
-from fsm_agent.prompts.output import CUT_OFF, MAX_LENGTH, Output, Parsed, Parser, ParserInput, nearly, too_long
+from fsm_agent.prompts.output import CUT_OFF, MAX_LENGTH, Output, Parsed, Parser, ParserInput, check_length, nearly
 from fsm_agent.prompts.parsers import attributes_of
 from fsm_agent.prompts.prompt import Prompt, PromptOptions
 from fsm_agent.prompts.quoting import is_name
@@ -224,8 +224,7 @@ class ActionSet(Parser[list[A]]):
             ParseError: If an action is unreadable and the set is strict, or if the answer is cut off or too long.
         """
         text = source.text
-        if len(text) > MAX_LENGTH:
-            raise too_long(text, MAX_LENGTH)
+        check_length(text, MAX_LENGTH)
         if source.is_cut:
             raise ParseError(CUT_OFF)
         actions, notes, problems = list[A](), list[str](), list[str]()

@@ -16,7 +16,7 @@ from typing_extensions import TypeForm, TypeVar
 from fsm_agent.errors import ParseError, ParseFailed, PromptError, TagNotFound, UsageError
 from fsm_agent.prompts.fields import is_skipped, label_of
 from fsm_agent.prompts.json_in_text import elements, mentioned, unescaped
-from fsm_agent.prompts.output import CUT_OFF, MAX_LENGTH, Output, Parsed, Parser, ParserInput, member, too_long
+from fsm_agent.prompts.output import CUT_OFF, MAX_LENGTH, Output, Parsed, Parser, ParserInput, check_length, member
 from fsm_agent.prompts.prompt import Prompt, PromptOptions
 from fsm_agent.prompts.quoting import guard_of, is_name, quoted
 from fsm_agent.prompts.template import TextGuard, variables
@@ -77,8 +77,7 @@ class IntentExtractor(Parser[T]):
             ParseError: If the answer is too long or cut off.
         """
         text = source.text
-        if len(text) > MAX_LENGTH:
-            raise too_long(text, MAX_LENGTH)
+        check_length(text, MAX_LENGTH)
         found = next(elements(text, (self.tag,)), None)
         if found is None:
             raise ParseError(CUT_OFF) if source.is_cut else TagNotFound(self.tag, self._missing(text))

@@ -286,8 +286,7 @@ class Output:
             if not text.strip():
                 raise ParseError("the answer is empty")
             return Parsed(text)
-        if len(text) > self.max_length:
-            raise too_long(text, self.max_length)
+        check_length(text, self.max_length)
         answer = without_thought(text)
         try:
             value = self.validated(answer, source.parser_args)
@@ -406,9 +405,10 @@ class Output:
         return tuple(self.bare_schema.get("enum", ()))
 
 
-def too_long(text: str, max_length: int) -> ParseError:
-    """Return the error for an answer that is too long to read."""
-    return ParseError(f"the answer has {len(text)} characters, and at most {max_length} are read")
+def check_length(text: str, max_length: int) -> None:
+    """Refuse an answer that is too long to read."""
+    if len(text) > max_length:
+        raise ParseError(f"the answer has {len(text)} characters, and at most {max_length} are read")
 
 
 class _Search:

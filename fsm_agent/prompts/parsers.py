@@ -40,10 +40,10 @@ from fsm_agent.prompts.output import (
     Parsed,
     Parser,
     ParserInput,
+    check_length,
     kinds_of,
     member,
     nearly,
-    too_long,
 )
 from fsm_agent.prompts.partial_output import PartialReader
 from fsm_agent.prompts.repairs import granted, repaired
@@ -138,46 +138,39 @@ class _FirstOf(Parser[T_co]):
 
     def read(self, source: ParserInput) -> Parsed[Any]:
         text = source.text
-        if len(text) > self.max_length:
-            raise too_long(text, self.max_length)
-        attempt, answer = _Attempt(self, source), without_thought(text)
+        check_length(text, self.max_length)
+        attempt, answer = _Attempt(self, source.parser_args), without_thought(text)
         for strategy in self.strategies:
-            searched = answer if attempt.wants_json(strategy) else text
+            is_json = self.wants_json(strategy)
+            searched = answer if is_json else text
             for candidate in islice(strategy.find(searched), _MAX_CANDIDATES):
-                if (found := attempt.strictly(strategy, candidate, searched)) is not None:
+                if source.is_cut and _may_go_on(candidate, searched, is_json):
+                    raise ParseError(CUT_OFF)
+                found = attempt.validated(strategy, candidate) if is_json else Parsed(candidate)
+                if found is not None:
                     return found
         if "json" in self.repairs and not source.is_cut and len(text) <= MAX_REPAIRED:
             looks = granted(text)
-            for strategy in filter(attempt.wants_json, self.strategies):
+            for strategy in filter(self.wants_json, self.strategies):
                 for candidate in islice((strategy.find_broken or strategy.find)(answer), MAX_BROKEN):
-                    if (found := attempt.mended(strategy, repaired(candidate, looks))) is not None:
+                    document = repaired(candidate, looks)
+                    if document and (found := attempt.validated(strategy, document, (MENDED,))) is not None:
                         return found
         if "names" in self.repairs and (found := attempt.nearly()) is not None:
             return found
         raise attempt.refusal()
 
+    def wants_json(self, strategy: ParsingStrategy[Any]) -> bool:
+        """Return whether the strategy's candidates are read as JSON."""
+        return strategy.is_json or self.is_typed
+
 
 class _Attempt:
-    def __init__(self, parser: _FirstOf[Any], source: ParserInput) -> None:
-        self.parser, self.output, self.context = parser, parser.output, source.parser_args
+    def __init__(self, parser: _FirstOf[Any], context: Mapping[str, Any]) -> None:
+        self.parser, self.output, self.context = parser, parser.output, context
         self.problems: dict[ParsingStrategy[Any], list[str]] = {strategy: [] for strategy in parser.strategies}
         self.others: list[tuple[ParsingStrategy[Any], str, ValidationError | None, tuple[str, ...]]] = []
         self.is_there = False  # JSON
-        self.is_cut = source.is_cut
-
-    def wants_json(self, strategy: ParsingStrategy[Any]) -> bool:
-        """Return whether the strategy's candidates are read as JSON."""
-        return strategy.is_json or self.parser.is_typed
-
-    def strictly(self, strategy: ParsingStrategy[Any], candidate: str, text: str) -> Parsed[Any] | None:
-        if self.is_cut and _may_go_on(candidate, text, self.wants_json(strategy)):
-            raise ParseError(CUT_OFF)
-        if not self.wants_json(strategy):
-            return Parsed(candidate)
-        return self._validated(strategy, candidate, ())
-
-    def mended(self, strategy: ParsingStrategy[Any], document: str) -> Parsed[Any] | None:
-        return self._validated(strategy, document, (MENDED,)) if document else None
 
     def nearly(self) -> Parsed[Any] | None:
         for _, document, problem, notes in self.others:
@@ -189,7 +182,9 @@ class _Attempt:
                 return found.changed(repairs=(*notes, *found.repairs))
         return None
 
-    def _validated(self, strategy: ParsingStrategy[Any], document: str, notes: tuple[str, ...]) -> Parsed[Any] | None:
+    def validated(
+        self, strategy: ParsingStrategy[Any], document: str, notes: tuple[str, ...] = ()
+    ) -> Parsed[Any] | None:
         try:
             value = self.output.validated(document, self.context)
         except ValidationError as error:
@@ -213,7 +208,7 @@ class _Attempt:
         if self.is_there:
             what = f"no {self.output.name} among the JSON"
         else:
-            what = "no JSON" if all(map(self.wants_json, self.problems)) else "nothing of what is looked for"
+            what = "no JSON" if all(map(self.parser.wants_json, self.problems)) else "nothing of what is looked for"
         lines = [f"there is {what} in the answer:"]
         for strategy, problems in self.problems.items():
             lines += [f"{strategy.name}: {problem}" for problem in problems[:_MAX_SHOWN] or ["not found"]]
@@ -535,8 +530,7 @@ class TagParser(Parser[dict[str, Any]]):
 
     def read(self, source: ParserInput) -> dict[str, Any]:
         text = source.text
-        if len(text) > self.max_length:
-            raise too_long(text, self.max_length)
+        check_length(text, self.max_length)
         found: dict[str, Any] = {RAW: text, **{name: [] for name in (*self.xml, *self.md)}}
         for element in elements(text, self.xml):
             written = attributes_of(element.attributes) if element.attributes else {}
