@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import signal
@@ -11,7 +10,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from inspect import iscoroutinefunction
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -162,16 +160,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(SYSTEM_S))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine function, in an event loop of its own."""
-    if not iscoroutinefunction(pyfuncitem.obj):
-        return None
-    names = pyfuncitem._fixtureinfo.argnames
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
-    return True
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Servers of the gate bind no port.  In other parts they do, because their clients may be other OS processes."""
@@ -210,6 +198,12 @@ def _interrupts_arrive() -> Iterator[None]:
 def _no_cache_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that a person configured decides over a test."""
     monkeypatch.delenv("FSM_AGENT_LOCAL_MODEL", raising=False)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Coroutine functions are tested in asyncio's event loop, which anyio's plugin runs."""
+    return "asyncio"
 
 
 @pytest.fixture(autouse=True)
