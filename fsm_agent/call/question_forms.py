@@ -16,13 +16,7 @@ from fsm_agent._internal.text import plain, pretty, shown
 from fsm_agent.call.outcomes import Approved, Cancelled, Denied, FunctionFailed, Modified, Outcome, Returned, RunAgain
 from fsm_agent.call.process import SEPARATOR
 from fsm_agent.errors import OutcomeError
-from fsm_agent.functions.arguments import (
-    REFUSALS,
-    ArgumentsValidator,
-    check_json,
-    cores_of,
-    validate_arguments,
-)
+from fsm_agent.functions.arguments import REFUSALS, ArgumentsValidator, check_json, cores_of, validate_arguments
 from fsm_agent.messages.event_json import parsed
 from fsm_agent.messages.events import Question
 from fsm_agent.prompts.unions import union_core
