@@ -91,11 +91,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
-    NIGHTLY,
-    max_examples=NIGHTLY_COUNT,
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow],
+    NIGHTLY, max_examples=NIGHTLY_COUNT, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(GATE)
 

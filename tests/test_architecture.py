@@ -21,23 +21,8 @@ PACKAGE = TESTS.parent / "fsm_agent"
 IMPURE = {"asyncio", "threading", "httpx", "socket", "time", "random", "os", "logging", "subprocess", "concurrent"}
 DO_NO_IO = {"_internal.system": {"os", "threading"}}  # registers with forks, locks files
 LOAD_LATE = {("prompts.template", "prompts.values")}  # which loads pydantic, and renders templates itself
-CALLS_USERS = {
-    "context.passes",
-    "context.fitting",
-    "call.interpret",
-    "call.machine",
-}  # parsers, passes, guards
-PURE = (
-    "_internal",
-    "errors",
-    "validation",
-    "messages",
-    "functions",
-    "prompts",
-    "call",
-    "context",
-    "providers",
-)
+CALLS_USERS = {"context.passes", "context.fitting", "call.interpret", "call.machine"}  # parsers, passes, guards
+PURE = ("_internal", "errors", "validation", "messages", "functions", "prompts", "call", "context", "providers")
 EVENTS = {event.__name__ for event in get_args(Event)} | {"Event"}
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
@@ -46,10 +31,7 @@ MODULES = {
 
 
 # The rooms and files that a successor of a library would change.
-CHOSEN_IN = {
-    "httpx": {"clients", "mcp"},
-    "aiohttp": {"clients.aiohttp_transport"},
-}
+CHOSEN_IN = {"httpx": {"clients", "mcp"}, "aiohttp": {"clients.aiohttp_transport"}}
 
 
 @cache

@@ -56,22 +56,10 @@ ANSWERS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         "unknown policy 'timeout' of a function: did you mean 'timeout_s'?",
     ),
     "call": (lambda: agent.call("x", history=[]), UsageError, "unknown option 'history'; use .*after="),
-    "call of a prompt": (
-        lambda: agent.call(Prompt("x"), context=5),
-        UsageError,
-        ".*'context'; use deps=… of call",
-    ),
-    "call of another argument": (
-        lambda: agent.call("x", approve=print),
-        UsageError,
-        ".*; use the same argument of",
-    ),
+    "call of a prompt": (lambda: agent.call(Prompt("x"), context=5), UsageError, ".*'context'; use deps=… of call"),
+    "call of another argument": (lambda: agent.call("x", approve=print), UsageError, ".*; use the same argument of"),
     "call, misspelt": (lambda: agent.call(Prompt("x"), dpes=5), UsageError, ".*'dpes'.*did you mean 'deps'?"),
-    "args": (
-        lambda: agent.call("x", args={"temprature": 0}),
-        UsageError,
-        "unknown setting 'temprature': did you mean",
-    ),
+    "args": (lambda: agent.call("x", args={"temprature": 0}), UsageError, "unknown setting 'temprature': did you mean"),
     "Agent": (lambda: Agent(Script(), tools=[]), TypeError, ".*'tools'; use functions=.*$"),
     "Agent without its own": (lambda: Agent(name="a", instructions="x"), TypeError, ".*'instructions'; use system="),
     "Agent, a task as its system": (
@@ -89,11 +77,7 @@ ANSWERS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     ),
     "Flow": (lambda: Flow("f", str, start=None, rows=[], checkpointer=1), TypeError, ".*'checkpointer'; use store="),
     "an extended prompt": (lambda: Prompt("x").extend(tools=[]), TypeError, ".*'tools'; use functions="),
-    "a result as a state": (
-        lambda: agent.call("x")["messages"],
-        TypeError,
-        "a CallResult has no key 'messages'",
-    ),
+    "a result as a state": (lambda: agent.call("x")["messages"], TypeError, "a CallResult has no key 'messages'"),
 }
 
 

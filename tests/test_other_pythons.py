@@ -18,10 +18,7 @@ import pytest
 from support.paths import ROOT
 
 # Folders that need no network and no model, and in which a Python could differ.
-HEART = (
-    *("_internal", "messages", "functions", "call", "runtime", "flows"),
-    "store/sql/test_sqlite.py",
-)
+HEART = (*("_internal", "messages", "functions", "call", "runtime", "flows"), "store/sql/test_sqlite.py")
 # What takes the same code again, in greater numbers or in other words.
 LEFT_OUT = (
     *("test_flow_costs.py", "test_flow_coverage.py", "test_random_forks.py", "test_recipes.py"),

@@ -25,10 +25,7 @@ from fsm_agent.testing import Script
 VERBS = ("call", "acall", "stream", "astream", "map", "amap", "prepare", "run", "arun")
 RUNS = ("submit", "asubmit", "get", "aget", "resume", "aresume", "stream", "astream", "replay", "at", "fork")
 HELD = (Agent, Conversation, Flow, Orchestrator)
-METHODS = [
-    *[(cls, verb) for cls in HELD for verb in VERBS],
-    *[(type(Agent(Script()).runs), verb) for verb in RUNS],
-]
+METHODS = [*[(cls, verb) for cls in HELD for verb in VERBS], *[(type(Agent(Script()).runs), verb) for verb in RUNS]]
 
 
 @execute

@@ -209,10 +209,7 @@ class TestDeclaredOnes:
         document = {"hunter2": [1234567890, 12345, None, 1e300, "x hunter2\n"], "none": '"hunter2'}
         masked = masking.Secrets(["hunter2", "12345", "1234567890", "null", "none"]).mask_json(json.dumps(document))
         assert json.loads(masked) == {"***": ["***", "***", None, 1e300, "x ***\n"], "none": '"***'}
-        assert json.loads(masking.Secrets(["true", "hunter2"]).mask_json('[true, "true hunter2"]')) == [
-            True,
-            "*** ***",
-        ]
+        assert json.loads(masking.Secrets(["true", "hunter2"]).mask_json('[true, "true hunter2"]')) == [True, "*** ***"]
 
     @pytest.mark.nightly
     def test_a_document_takes_linear_time(self) -> None:

@@ -250,10 +250,7 @@ def test_values_that_python_calls_equal_are_other_arguments(one, other):
 @pytest.mark.parametrize(
     ("asked_for", "told"),
     [
-        (
-            function_call("multiply", a=1),
-            "'multiply'",
-        ),
+        (function_call("multiply", a=1), "'multiply'"),
         (FunctionCall(name="add", arguments_json='{"a": 1'), "Invalid JSON"),
         (FunctionCall(name="add", arguments_json="[1, 2]"), "should be an object"),
         (function_call("add", a="x", b=1, c=2), "a: Input should be a valid integer"),

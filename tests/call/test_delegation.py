@@ -17,17 +17,7 @@ from fsm_agent.agents import Agent, handoff
 from fsm_agent.call import AgentCall, Approved, CallFailed, CallSuspended, Denied, Limits, Reason, snapshot
 from fsm_agent.errors import SnapshotError
 from fsm_agent.functions import Context, Default, Function, function
-from fsm_agent.messages import (
-    Done,
-    Event,
-    FunctionCall,
-    FunctionEnded,
-    FunctionStarted,
-    Inside,
-    Reply,
-    Stepped,
-    Usage,
-)
+from fsm_agent.messages import Done, Event, FunctionCall, FunctionEnded, FunctionStarted, Inside, Reply, Stepped, Usage
 from fsm_agent.prompts import Prompt
 from fsm_agent.store import MemoryStore, Runs
 from fsm_agent.testing import Delayed, FakeClock, Script, function_call
@@ -311,9 +301,7 @@ def test_the_deadline_of_the_call_ends_what_is_inside_first():
 
 
 @both
-def test_what_an_approver_returns_has_the_time_of_the_driver_from_which_a_deadline_inside_counts(
-    way: Way,
-):
+def test_what_an_approver_returns_has_the_time_of_the_driver_from_which_a_deadline_inside_counts(way: Way):
     clock = FakeClock()
 
     def approved(f: FunctionCall) -> Approved:

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fsm_agent.call import (
-    AskApproval,
-    Reconcile,
-    Request,
-    RunFunction,
-)
+from fsm_agent.call import AskApproval, Reconcile, Request, RunFunction
 from fsm_agent.call.effects import describe_effects
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function

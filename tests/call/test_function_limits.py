@@ -156,10 +156,7 @@ class TestDependencies:
         plan = named("plan", needs_approval=True)
         call = asks(started(plan, named("edit", "plan")), "edit", "plan")
         call.advance("ask:2.1", Denied(reason="too bold"))
-        assert told(call) == [
-            "edit requires plan to have succeeded first.",
-            "The call was not allowed: too bold",
-        ]
+        assert told(call) == ["edit requires plan to have succeeded first.", "The call was not allowed: too bold"]
         asks(call, "plan").advance("ask:5.0", Approved())
         returned(call)
         assert running(asks(call, "edit")) == ["edit"]

@@ -70,12 +70,7 @@ PENDING = json.loads(snapshot(waiting()))["record"]["round"][1]
     [
         (waiting, "trace.0.trigger", "teleported", "step 1 of the trace .*'teleported'"),
         (waiting, "trace.1.to", "Nowhere", "step 2 of the trace .*'Nowhere'"),
-        (
-            waiting,
-            "trace.1.source",
-            "Backoff",
-            "step 2 of the trace begins in 'Backoff'",
-        ),
+        (waiting, "trace.1.source", "Backoff", "step 2 of the trace begins in 'Backoff'"),
         (waiting, "trace.1.key", "begin", "step 2 of the trace answers 'begin', which was answered before"),
         (waiting, "trace", [], "the state is 'ToolInterrupt'"),
         (waiting, "state", "Calling", "the state is 'Calling'"),

@@ -7,15 +7,7 @@ from functools import cache
 
 import pytest
 from handoff_checker import Found, explore_handoffs
-from model_checker import (
-    NEVER_SHORTER,
-    SUMMARIES,
-    SUMMARIZING,
-    SUMMARIZING_IF_TOO_LONG,
-    Explored,
-    Model,
-    explore,
-)
+from model_checker import NEVER_SHORTER, SUMMARIES, SUMMARIZING, SUMMARIZING_IF_TOO_LONG, Explored, Model, explore
 from support.agent_calls import PROMPT, STAGED, TYPED, fetch, login
 
 from fsm_agent.call import Limits, Reason, row_name

@@ -255,8 +255,7 @@ class TestFormsBySchema:
         run.advance(question.key, outcome)
 
     @pytest.mark.parametrize(
-        ("given", "rows"),
-        [("x", 1), ("x\ny\nz", 3), ("x\r\ny", 2), ("x" * 999, 2), ("x\n" * 99, 12), ([], 2), (7, 1)],
+        ("given", "rows"), [("x", 1), ("x\ny\nz", 3), ("x\r\ny", 2), ("x" * 999, 2), ("x\n" * 99, 12), ([], 2), (7, 1)]
     )
     def test_a_field_has_as_many_lines_as_its_value(self, given, rows):
         kinds = {str: {"type": "string"}, int: {"type": "integer"}, list: {"type": "array"}}

@@ -52,8 +52,7 @@ def test_what_is_pending():
 
 
 @pytest.mark.parametrize(
-    ("limit", "state", "deadline_s"),
-    [(None, State.CALLING, None), (5.0, State.SEEDED, None), (0, State.BACKOFF, 10.0)],
+    ("limit", "state", "deadline_s"), [(None, State.CALLING, None), (5.0, State.SEEDED, None), (0, State.BACKOFF, 10.0)]
 )
 def test_the_deadline(limit, state, deadline_s):
     one = record(limits=Limits(deadline_s=limit), state=state, started_at_s=10.0)

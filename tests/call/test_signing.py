@@ -68,13 +68,7 @@ def test_no_character_can_be_changed():
 
 @pytest.mark.parametrize(
     ("key", "says"),
-    [
-        ("", "0 bytes"),
-        ("hunter2", "7 bytes"),
-        (b"x" * 31, "31 bytes"),
-        (12345, "int"),
-        (["hunter2"], "list"),
-    ],
+    [("", "0 bytes"), ("hunter2", "7 bytes"), (b"x" * 31, "31 bytes"), (12345, "int"), (["hunter2"], "list")],
 )
 def test_a_key_that_is_none_is_refused_and_not_shown(key, says):
     for use in (lambda: snapshot(waiting(), signing_key=key), lambda: restore(SIGNED, PROMPT, signing_key=key)):

@@ -251,11 +251,7 @@ class TestBudgets:
             ({"input_tokens": 1_000_001}, {}, "more"),
             ({"output_tokens": 300_000}, {}, "more"),
             ({"input_tokens": 2_000_000, "cached_tokens": 1_500_000}, {"cached_micro_usd": 200_000}, None),
-            (
-                {"input_tokens": 500_000, "cache_write_tokens": 500_000},
-                {"cache_write_micro_usd": 2_500_000},
-                "more",
-            ),
+            ({"input_tokens": 500_000, "cache_write_tokens": 500_000}, {"cache_write_micro_usd": 2_500_000}, "more"),
         ],
     )
     def test_max_cost_usd_counts_by_the_price(self, usage: Any, prices: Any, said: str | None):

@@ -21,9 +21,7 @@ from fsm_agent.call import (
     Reason,
     State,
 )
-from fsm_agent.call import (
-    transition_table as table,
-)
+from fsm_agent.call import transition_table as table
 from fsm_agent.errors import IllegalTrigger
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, Message

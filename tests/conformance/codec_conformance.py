@@ -282,11 +282,7 @@ class EncodingConformance(DecodingConformance):
     model: ClassVar[str] = "m1"
 
     def encode(
-        self,
-        *messages: Message,
-        profile: Mapping[str, Any] | None = None,
-        stream: bool = False,
-        **request: Any,
+        self, *messages: Message, profile: Mapping[str, Any] | None = None, stream: bool = False, **request: Any
     ) -> dict[str, Any]:
         """Return the body of a request, as JSON gives it back.
 

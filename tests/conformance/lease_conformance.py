@@ -12,18 +12,7 @@ from typing import Any
 import pytest
 
 from conformance import storages
-from conformance.storages import (
-    ENDED,
-    LONG_S,
-    Storage,
-    StoreTests,
-    begun,
-    claimed,
-    outcome,
-    renew,
-    together,
-    waiting,
-)
+from conformance.storages import ENDED, LONG_S, Storage, StoreTests, begun, claimed, outcome, renew, together, waiting
 from fsm_agent.errors import UsageError
 from fsm_agent.store import Lease, LeaseLost, NotAsked, RunBusy, RunUnknown, Store, Suspension
 

@@ -210,13 +210,7 @@ class QueueConformance(StoreTests):
 
 
 def put_in(
-    store: Store,
-    run: str,
-    *,
-    agent: str = "a",
-    due_s: float = 0.0,
-    after: tuple[str, ...] = (),
-    priority: int = 0,
+    store: Store, run: str, *, agent: str = "a", due_s: float = 0.0, after: tuple[str, ...] = (), priority: int = 0
 ) -> Lease | bool:
     """Create a run that starts in this way."""
     start = Start(due_s=due_s, after=after, priority=priority)

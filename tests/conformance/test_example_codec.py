@@ -16,15 +16,7 @@ from fsm_agent.messages import (
     Text,
     TextDelta,
 )
-from fsm_agent.providers import (
-    Codec,
-    Decoder,
-    Profile,
-    check_settings,
-    merged_body,
-    offered_functions,
-    taken_settings,
-)
+from fsm_agent.providers import Codec, Decoder, Profile, check_settings, merged_body, offered_functions, taken_settings
 
 
 class AcmeDecoder(Decoder):
@@ -95,14 +87,7 @@ class Acme(Codec):
         body["options"] = options
         if request.functions:
             offered, body["choice"] = offered_functions(request, profile)
-            body["tools"] = [
-                {
-                    "name": f.name,
-                    "about": f.description,
-                    "schema": dict(f.parameters),
-                }
-                for f in offered
-            ]
+            body["tools"] = [{"name": f.name, "about": f.description, "schema": dict(f.parameters)} for f in offered]
         if request.output.schema is not None:
             body["schema"] = dict(request.output.schema)
         body = merged_body(body, profile.extra_body, settings.extra_body)
@@ -116,11 +101,7 @@ class Acme(Codec):
                 call = part.provider_id or part.id
                 yield {"role": "tool", "call": call, "text": part.text}
         calls = [
-            {
-                "id": call.provider_id or call.id,
-                "name": call.name,
-                "arguments": call.arguments_json,
-            }
+            {"id": call.provider_id or call.id, "name": call.name, "arguments": call.arguments_json}
             for call in message.function_calls
         ]
         if message.role != "tool":

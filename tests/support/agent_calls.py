@@ -118,12 +118,7 @@ def unchanged(output: Any) -> Any:
 
 
 def seeded(
-    limits: Limits = Limits(),
-    *,
-    depth: int = 0,
-    prompt: Prompt = PROMPT,
-    check: Any = None,
-    view: View | None = None,
+    limits: Limits = Limits(), *, depth: int = 0, prompt: Prompt = PROMPT, check: Any = None, view: View | None = None
 ) -> AgentCall:
     dialog = Dialog([Message.of("system", "You add."), Message.of("user", "What is 17 + 25?")])
     return AgentCall.seed(dialog, prompt, limits=limits, depth=depth, stop_when=stop_when, check=check, view=view)

@@ -139,11 +139,7 @@ class ResponsesDialect:
         if self.is_bare:
             return []
         key = "arguments" if part.kind == "call" else "text"
-        item = {
-            "type": "response.output_item.done",
-            "output_index": index,
-            "item": self._item(part, part.text),
-        }
+        item = {"type": "response.output_item.done", "output_index": index, "item": self._item(part, part.text)}
         return [{**self._about(part, index, "done"), key: part.text}, item]
 
     def error_event(self, message: str) -> ServerEvent:

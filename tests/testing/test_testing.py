@@ -219,11 +219,7 @@ def test_the_newest_of_a_users_messages_decides() -> None:
 
 @pytest.mark.parametrize(
     ("texts", "problem"),
-    [
-        (["Oslo?"], "'Oslo?'"),
-        (["Paris or Rome?"], "'Paris' and 'Rome'"),
-        (["Rome?", "Rome!"], "request 2"),
-    ],
+    [(["Oslo?"], "'Oslo?'"), (["Paris or Rome?"], "'Paris' and 'Rome'"), (["Rome?", "Rome!"], "request 2")],
 )
 def test_a_request_that_means_no_reply_or_several_is_loud(texts: list[str], problem: str) -> None:
     script = Script(by={"Paris": "sunny", "Rome": "foggy"})

@@ -128,16 +128,8 @@ def time_that_is_never_over() -> object:
 MISTAKES: list[tuple[Callable[[], object], str, str]] = [
     (misspelt_target, "mypy pyright definition", "name 'snet' is not defined"),
     (misspelt_trigger, "mypy pyright definition", "CallState.*'dome'"),
-    (
-        row_out_of_an_end,
-        "mypy pyright definition",
-        "End.*'done'",
-    ),
-    (
-        trigger_that_never_happens,
-        "mypy pyright definition",
-        "WaitState.*'failed'",
-    ),
+    (row_out_of_an_end, "mypy pyright definition", "End.*'done'"),
+    (trigger_that_never_happens, "mypy pyright definition", "WaitState.*'failed'"),
     (guard_of_another_answer, "mypy pyright", ""),
     (field_that_no_answer_has, "mypy pyright", ""),
     (action_that_returns_nothing, "mypy pyright", ""),
