@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import count
-from typing import Any, Self, TypeAlias, Union
+from typing import Any, TypeAlias, Union
 
 from pydantic import BaseModel, TypeAdapter
 from tenacity import wait_exponential
@@ -286,15 +286,11 @@ class Script(SyncVerbs):
     ) -> None:
         if by is not None:
             is_mapping = isinstance(by, Mapping) and bool(by) and all(isinstance(text, str) and text for text in by)
-            require(
-                "by of a Script",
-                by,
-                is_mapping,
-                "a mapping of texts to replies, such as {'Paris': 'sunny', 'Rome': 'foggy'}",
-            )
+            right = "a mapping of texts to replies, such as {'Paris': 'sunny', 'Rome': 'foggy'}"
+            require("by of a Script", by, is_mapping, right)
             require("by of a Script", by, not entries, f"by=… without entries ({safe_repr(entries)})")
-            by = {text: entry if isinstance(entry, Script) else Script(entry) for text, entry in by.items()}
-        self._by: Mapping[str, Any] | None = by
+        by = by or {}
+        self._by = {text: entry if isinstance(entry, Script) else Script(entry) for text, entry in by.items()}
         self._entries = deque(entries)  # thread-safe
         self._count = len(entries)
         self._missed = ""  # kept, because an agent that calls this one as a function may catch the error
@@ -357,43 +353,36 @@ class Script(SyncVerbs):
         if self._missed:
             raise ScriptError(self._missed)
         if left := self._unasked():
-            count = sum([script._count for script in self._by.values()]) if self._by else self._count
+            count = sum([script._count for script in (self, *self._by.values())])
             raise ScriptError(f"expected requests for all {count} replies, {len(left)} got none: {', '.join(left)}")
 
     def _unasked(self) -> list[str]:
-        if self._by is None:
-            return [f"{entry!r:.80}" for entry in self._entries]
-        return [f"{text!r}: {left}" for text, script in self._by.items() for left in script._unasked()]
+        inside = [f"{text!r}: {left}" for text, script in self._by.items() for left in script._unasked()]
+        return [f"{entry!r:.80}" for entry in self._entries] + inside
 
     def _next(self, request: Request, timeout_s: float | None) -> tuple[Reply, Sequence[str] | None]:
         offered_functions(request, Profile())  # refuses a tool_choice that names no function
         self.requests.append(request)
+        script, name = self._meant(request) if self._by else (self, "Script(…)")
+        if script is not self:
+            script.requests.append(request)
         try:
-            entry = self._entries.popleft() if self._by is None else self._meant(request)
+            entry = script._entries.popleft()
         except IndexError:
-            problem = f"request {len(self.requests)}: expected a reply in Script(…), which has {self._count}, got none"
+            problem = f"request {len(self.requests)}: expected a reply in {name}, which has {script._count}, got none"
             raise self._missing(f"{problem}; add one for {request.messages[-1]!r:.500}") from None
         return self._make_reply(entry, request, timeout_s)
 
-    def _meant(self, request: Request) -> Any:
-        by, number = self._by or {}, len(self.requests)
+    def _meant(self, request: Request) -> tuple[Script, str]:
+        """Return the script with the reply to a request, and its name for messages."""
         tasks = [message.text for message in reversed(request.messages) if message.role == "user"]
-        found = next((texts for task in tasks if (texts := [text for text in by if text in task])), [])
-        asked = f"{tasks[0] if tasks else request.messages[-1]!r:.500}"
-        if not found:
-            known = ", ".join(map(repr, by))
-            raise self._missing(f"request {number}: expected one of {known} in it, got {asked}; add an entry for it")
-        if len(found) > 1:
-            named = " and ".join(map(repr, found))
-            raise self._missing(f"request {number}: expected one string of the script in it, got {named}, in {asked}")
+        found = next((texts for task in tasks if (texts := [text for text in self._by if text in task])), [])
+        if len(found) != 1:
+            known, named = ", ".join(map(repr, self._by)), " and ".join(map(repr, found)) or "none"
+            problem = f"request {len(self.requests)}: expected exactly one of {known} in it, got {named}"
+            raise self._missing(f"{problem}, in {tasks[:1] or request.messages[-1]!r:.500}")
         (text,) = found
-        by[text].requests.append(request)
-        try:
-            return by[text]._entries.popleft()
-        except IndexError:
-            count = by[text]._count
-            problem = f"request {number}: expected at most {count} for {text!r}, got one more, {asked}"
-            raise self._missing(f"{problem}; pass {text!r}: Script(…) with {count + 1}") from None
+        return self._by[text], f"by={{{text!r}: Script(…)}}"
 
     def _missing(self, problem: str) -> ScriptError:
         self._missed = self._missed or problem
@@ -425,9 +414,6 @@ class Script(SyncVerbs):
             "a string, function_call('name', …), a list of both, a Reply, a ProviderError, or a function of the request"
         )
         raise UsageError(f"the reply of a script: expected {right}, got {entry!r:.80}")
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *ending: object) -> None:
         if ending[:1] == (None,):
