@@ -298,11 +298,8 @@ class AgentCall(Process, Generic[Out]):
     def own_effects(self) -> tuple[Effect, ...]:
         return effects_of(self, self.record) if self.delegation is None else self.delegation.own_effects()
 
-    def child(self, name: str, record: Any) -> Process:
+    def child(self, name: str, record: Any) -> ChildHandle:
         return self._agents(name).child(name, record)
-
-    def inside_of(self, name: str) -> ChildHandle:
-        return self._agents(name).inside_of(name)
 
     def begin(self, record: CallRecord, name: str, child: Any) -> None:
         self._agents(name).begin(record, name, child)
@@ -456,7 +453,7 @@ class AgentCall(Process, Generic[Out]):
         r = closed_again(r, self.prompt, ApprovalGate(self.has_approver, self.deps))
         if not r.children:
             return r
-        inner: dict[str, Any] = {name: self.child(name, child) for name, child in r.children.items()}
+        inner = {name: self.child(name, child).process for name, child in r.children.items()}
         return r.changed(children={name: child.closed_again() for name, child in inner.items()})
 
     def successor(self, r: CallRecord) -> str:

@@ -19,7 +19,7 @@ from fsm_agent.call.effects import AskSummary, CallModel, Effect, RunFunction
 from fsm_agent.call.interpret import output_text
 from fsm_agent.call.limits import has_budget
 from fsm_agent.call.outcomes import Begun, FunctionFailed, HandedOver, HandoffEnded, Injected, Outcome, Returned
-from fsm_agent.call.process import SEPARATOR, ChildHandle, Process, refusal_of
+from fsm_agent.call.process import SEPARATOR, ChildHandle, refusal_of
 from fsm_agent.call.record import TAKES_OVER, CallRecord, ContextUse, State, successor_name
 from fsm_agent.call.requests import effects_of
 from fsm_agent.call.spending import Overrun, exceeded, with_budget_left
@@ -49,14 +49,12 @@ class Delegation:
     may therefore start from a record that is not committed yet.
 
     Attributes:
-        inners: The current and former inner agents and their calls, by name, for listeners.
         ahead: The record after the call's own latest step, which may not be committed yet.
         parsed: The final or refused reply in the current advance, or None.
     """
 
     def __init__(self, call: Any) -> None:
         self.call = call
-        self.inners: dict[str, tuple[Delegate, Any]] = {}
         self.ahead: CallRecord = call.record
         self.parsed: Any = None
         self._alone: tuple[Any, tuple[Any, ...]] = (None, ())  # a trace, and the call's own effects after it
@@ -76,21 +74,16 @@ class Delegation:
             raise refusal_of(call.effects, key, outcome, call.record.state)
         return key
 
-    def inside_of(self, name: str) -> ChildHandle:
-        delegate, call = self.inners[name]
-        return ChildHandle(
-            call, delegate.hooks, delegate.hears_inside, lambda: delegate.environment, name=delegate.agent_name
-        )
-
     def own_effects(self) -> tuple[Effect, ...]:
         record = self.call.record
         return tuple([effect for effect in self.effects_alone(record) if effect.key not in record.children])
 
-    def child(self, name: str, record: Any) -> Process:
+    def child(self, name: str, record: Any) -> ChildHandle:
         delegate = self._delegate(name)
-        call: Process = delegate.call_of(record, self.call.deps, self.call.has_approver)
-        self.inners[name] = delegate, call
-        return call
+        call = delegate.call_of(record, self.call.deps, self.call.has_approver)
+        return ChildHandle(
+            call, delegate.hooks, delegate.hears_inside, lambda: delegate.environment, name=delegate.agent_name
+        )
 
     def begin(self, record: CallRecord, name: str, child: Any) -> None:
         at_s = record.trace[-1].at_s
@@ -218,13 +211,10 @@ class Delegation:
 
     def output_of_successor(self, r: CallRecord) -> Any:
         """Return the output of the agent that took over the dialog and ended the call."""
-        name = successor_name(r.governed_by)
-        inner = self.inners[name][1] if name in self.inners else None
-        if inner is None or inner.record.ending != r.ending:
-            delegate = self._delegate(name)
-            inner = delegate.call_of(r.successor, self.call.deps, self.call.has_approver)
-            self.inners[name] = delegate, inner
-        return inner.output
+        name, inners = successor_name(r.governed_by), self.call.inners
+        if name not in inners or inners[name].process.record.ending != r.ending:
+            inners[name] = self.child(name, r.successor)
+        return inners[name].process.output
 
     def _function(self, name: str) -> tuple[Function, FunctionCall]:
         for r in (self.ahead, self.call.record):

@@ -87,9 +87,9 @@ def with_functions(outer: Any, steps: Sequence[Event]) -> Iterator[Event]:
             if step.trigger == "begun" and name.startswith(f"{RunFunction.prefix}:"):
                 f = _requested(_at(outer, around), name)
                 yield inside(around, FunctionStarted(f.id, f.name, f.arguments_json))
-            if step.trigger in _ENDS and (inner := _inside(_at(outer, path), step.key)) is not None:
+            if step.trigger in _ENDS and (inner := _at(outer, path).inners.get(step.key)) is not None:
                 f = _requested(_at(outer, path), step.key)
-                duration_s = step.at_s - inner.record.started_at_s
+                duration_s = step.at_s - inner.process.record.started_at_s
                 yield inside(
                     path, FunctionEnded(f.id, f.name, f.error or f.result or "", f.error is not None, duration_s)
                 )
@@ -101,11 +101,6 @@ def _at(outer: Any, path: str) -> Any:
     for inner, _ in along(outer, path):
         process = inner.process
     return process
-
-
-def _inside(call: Any, name: str) -> Any:
-    found = call.delegation.inners.get(name) if getattr(call, "delegation", None) is not None else None
-    return None if found is None else found[1]
 
 
 def _requested(call: Any, name: str) -> FunctionCall:

@@ -180,7 +180,7 @@ def along(process: Any, path: str) -> Iterator[tuple[ChildHandle, str]]:
     """
     while path:
         name, _, path = path.partition(SEPARATOR)
-        inner: ChildHandle = process.inside_of(name)
+        inner: ChildHandle = process.inners[name]
         process = inner.process
         yield inner, path
 
@@ -287,6 +287,7 @@ class Process(ABC):
         waits_inside: The runs that functions were waiting for when the last driver left, by the keys of the functions'
             effects.
         traced: The data that a probe keeps from one drive of the process to the next.
+        inners: The children with their listeners, by name.  Former children stay, for listeners to the last steps.
 
     Examples:
         >>> process: Process = Agent(Script("Hi.")).prepare("Hello")
@@ -322,7 +323,7 @@ class Process(ABC):
     def forget_children(self) -> None:
         """Drop the children's objects and the cached effects, which are created again when they are needed."""
         # Objects are kept from step to step because they have caches.
-        self._children: dict[str, Process] = {}
+        self.inners: dict[str, ChildHandle] = {}
         self._child_effects = {}
         self._cached_for = None
 
@@ -333,12 +334,8 @@ class Process(ABC):
         """Return the effects of the process itself, without its children's effects."""
 
     @abstractmethod
-    def child(self, name: str, record: Any) -> Process:
-        """Return a process made around a child's record."""
-
-    @abstractmethod
-    def inside_of(self, name: str) -> ChildHandle:
-        """Return a child with its listeners, even if the last advance ended it."""
+    def child(self, name: str, record: Any) -> ChildHandle:
+        """Return a process made around a child's record, with its listeners."""
 
     @abstractmethod
     def begin(self, record: Any, name: str, child: Any) -> None:
@@ -440,7 +437,7 @@ class Process(ABC):
         if inner is None:
             return Owner(self, "", ())
         owner, name = inner.owner(rest), key.partition(SEPARATOR)[0]
-        environment = self.inside_of(name).environment
+        environment = self.inners[name].environment
         environments = owner.environments if environment is None else (*owner.environments, environment())
         return Owner(owner.process, join_path(name, owner.path), environments)
 
@@ -672,10 +669,11 @@ class Process(ABC):
 
     def child_process(self, record: Any, name: str) -> Process:
         """Return a child's process, in the state that its record describes."""
-        process, inner = self._children.get(name), record.children[name]
-        if process is None:
-            process = self._children[name] = self.child(name, inner)
-        elif process.record is not inner:  # an advance of this process failed after the child's step
+        inner = record.children[name]
+        if name not in self.inners:
+            self.inners[name] = self.child(name, inner)
+        process: Process = self.inners[name].process
+        if process.record is not inner:  # an advance of this process failed after the child's step
             process.return_to(inner)
         return process
 
@@ -726,7 +724,8 @@ class Process(ABC):
     def _begin_child(self, record: Any, name: str, steps: list[Event], ended: list[str]) -> Any:
         if not name or SEPARATOR in name:
             raise UsageError(f"the name of a child: expected a string without {SEPARATOR!r}, got {name!r:.80}")
-        child = self.child_process(record, name)
+        self.inners[name] = self.child(name, record.children[name])  # anew, since after a retry a name comes again
+        child: Process = self.inners[name].process
         self.begin(record, name, child)
         return self._replace_child(record, name, child, steps, ended)
 
@@ -760,7 +759,6 @@ class Process(ABC):
         return record.changed(children={**record.children, name: child.record})
 
     def _remove_child(self, record: Any, name: str) -> Any:
-        self._children.pop(name, None)
         children = dict(record.children)
         del children[name]
         return record.changed(children=children)

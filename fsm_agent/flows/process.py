@@ -190,7 +190,6 @@ class FlowProcess(Process):
     def __init__(self, record: FlowProcessRecord, run_context: RunContext) -> None:
         super().__init__(record)
         self.run_context = run_context
-        self._inners: dict[str, ChildHandle] = {}
         self._ended: list[str] = []  # children that ended in the last advance
 
     @property
@@ -203,22 +202,17 @@ class FlowProcess(Process):
 
     # The methods for children; see `Process`
 
-    def child(self, name: str, record: Any) -> Process:
+    def child(self, name: str, record: Any) -> ChildHandle:
         state, data = self.state_of(name)
         inner = child_handle(state, data, record, self.run_context)
-        process: Process = inner.process
+        process = inner.process
         if self.may_be_abandoned or may_be_abandoned(state):
             if isinstance(process, FlowProcess):
                 process.may_be_abandoned = True
             else:  # some functions were unknown when the flow was defined
                 for what in once_of(inner.process.prompt.offers, is_late=True):
                     raise refused(state.name, f"{what} of its agent")
-        self._inners[name] = inner
-        return process
-
-    def inside_of(self, name: str) -> ChildHandle:
-        """Return a child, which may have ended, and its listeners."""
-        return self._inners[name]
+        return inner
 
     def as_events(self, before: Any, steps: Sequence[Event]) -> Sequence[Event]:
         """Return the events that listeners get for steps, including starts and ends of agents used as functions."""
@@ -231,7 +225,7 @@ class FlowProcess(Process):
             if not self.run_context.has_listener:
                 for name in self._ended:
                     if name not in self.record.children:  # a name is still there if the step after its end failed
-                        self._inners.pop(name, None)
+                        self.inners.pop(name, None)
             self._ended = []
         super().advance(key, outcome)
 
@@ -430,7 +424,7 @@ class FlowProcess(Process):
     def _trial(self) -> Self:
         """Return a copy that can take steps while this process stays unchanged."""
         trial = copy(self)
-        trial.journal, trial._inners, trial._ended = None, {}, []
+        trial.journal, trial._ended = None, []
         trial.forget_children()
         return trial
 

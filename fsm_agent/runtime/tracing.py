@@ -262,7 +262,7 @@ class DriveSpans:
             return known
         path_around, _, name = path.rpartition(SEPARATOR)
         around = self._place(path_around)
-        inner = around.process.inside_of(name)
+        inner = around.process.inners[name]
         process = inner.process
         if inner.name:
             environment = None if activity is None or activity.path != path else activity.environment

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from fsm_agent._internal.structs import differing
 from fsm_agent.call.machine import row_name
 from fsm_agent.call.outcomes import Begun, Cancelled, Expired, Slept, Started
-from fsm_agent.call.process import SEPARATOR
+from fsm_agent.call.process import SEPARATOR, ChildHandle
 from fsm_agent.call.record import Reason
 from fsm_agent.errors import UsageError
 from fsm_agent.flows.flow import Flow
@@ -232,12 +232,12 @@ class _TestedRun(FlowRun[Any]):
         self.machine = machines[flow]
         self._machines = machines
 
-    def child(self, name: str, record: Any) -> Any:
-        process: Any = super().child(name, record)
-        if isinstance(process, FlowRun):
-            process = _TestedRun(process.flow, record, process.run_context, self._machines)
-            self._inners[name] = self._inners[name].changed(process=process)
-        return process
+    def child(self, name: str, record: Any) -> ChildHandle:
+        inner = super().child(name, record)
+        run = inner.process
+        if not isinstance(run, FlowRun):
+            return inner
+        return inner.changed(process=_TestedRun(run.flow, record, run.run_context, self._machines))
 
 
 class _Explorer:
@@ -321,7 +321,7 @@ class _Explorer:
         state, r = run.flow.states[run.state], run.record
         if not isinstance(state, SubflowState) or self._answers.get(state) or r.here not in r.children:
             return None
-        inner: FlowRun[Any] = run.inside_of(r.here).process
+        inner: FlowRun[Any] = run.inners[r.here].process
         return inner
 
     # Moves
@@ -433,7 +433,7 @@ def _check(run: FlowRun[Any], holds: Callable[[str, Any], bool] | None) -> None:
         state, r = level.flow.states[level.state], level.record
         if isinstance(state, LiveState):
             check_bodies(state, r.data)
-        level = level.inside_of(r.here).process if r.here in r.children else None
+        level = level.inners[r.here].process if r.here in r.children else None
 
 
 # Members

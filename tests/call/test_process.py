@@ -19,6 +19,7 @@ from fsm_agent.call import (
     Begun,
     CallModel,
     Cancelled,
+    ChildHandle,
     Expired,
     Process,
     Reason,
@@ -166,9 +167,10 @@ def test_a_row_of_the_parent_that_raises_undoes_the_step_of_the_child():
                 raise ZeroDivisionError(name)
             return super().result_of_child(name, child)
 
-        def child(self, name: str, record: Any) -> Any:
+        def child(self, name: str, record: Any) -> ChildHandle:
             child = super().child(name, record)
-            return Fragile(record, child.plan) if isinstance(child, Team) else child
+            is_team = isinstance(child.process, Team)
+            return child.changed(process=Fragile(record, child.process.plan)) if is_team else child
 
     one = Fragile(TeamRecord(), {"a": solo("x"), "b": {"c": solo("y")}})
     started(one)

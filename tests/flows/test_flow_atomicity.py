@@ -254,7 +254,7 @@ def test_a_child_goes_on_after_the_row_for_its_end_has_failed() -> None:
     (nap,) = run.effects
     assert nap.key == "asked#1/sleep:1"
     assert run.owner(nap.key).environments == before.environments
-    assert run.inside_of("asked#1").process is run.owner(nap.key).process
+    assert run.inners["asked#1"].process is run.owner(nap.key).process
     run.advance(nap.key, Slept(at_s=3.0))
     run.advance(run.effects[0].key, Replied(reply=Reply.of("yes"), at_s=4.0))
     assert run.state == "over"

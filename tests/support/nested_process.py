@@ -206,7 +206,6 @@ class Team(Process):
         super().__init__(record)
         self.plan = plan
         self.deadline_s = deadline_s
-        self.inners: dict[str, ChildHandle] = {}
 
     def seeds(self) -> dict[str, Any]:
         dialog = Dialog().put("Write.").messages
@@ -223,15 +222,11 @@ class Team(Process):
             return (Begin("begin"),)
         return (Pick("pick:1", self.drafts(self.record)),) if self.record.state is Stage.DECIDING else ()
 
-    def child(self, name: str, record: Any) -> Any:
+    def child(self, name: str, record: Any) -> ChildHandle:
         member = self.plan[name]
         made: Any = AgentCall(record, member.prompt) if isinstance(member, Solo) else Team(record, member)
         own = member.environment if isinstance(member, Solo) else None
-        self.inners[name] = ChildHandle(made, (), environment=None if own is None else lambda: own)
-        return made
-
-    def inside_of(self, name: str) -> ChildHandle:
-        return self.inners[name]
+        return ChildHandle(made, (), environment=None if own is None else lambda: own)
 
     def begin(self, record: TeamRecord, name: str, child: Any) -> None:
         child.advance("begin", Begun(id=f"{record.id}/{name}", at_s=record.started_at_s))
