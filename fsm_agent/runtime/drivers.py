@@ -126,6 +126,8 @@ class AsyncDriver(Driver):
 
     async def _wait_alone(self, alone: Activity) -> Event | None:
         task = self._waiting_task = asyncio.current_task(self._loop)
+        assert task is not None
+        cancellations = task.cancelling()
         limit: asyncio.Timeout | None = None
         try:
             if self.is_timed:
@@ -135,11 +137,13 @@ class AsyncDriver(Driver):
                 item = await (_next_of(alone) if self.probe is None else _next_inside(alone, self.probe))
             if alone.stream is not None and type(item) not in alone.effect.outcomes:
                 return self._report_alone(alone, item)
+            if task.cancelling() > cancellations and not (self._is_interrupted and task.uncancel() == cancellations):
+                raise asyncio.CancelledError  # which the activity has swallowed
             if self.probe is not None:
                 self.probe.end(alone, item)
             self.inbox.append((alone, None, item))
         except asyncio.CancelledError as error:
-            if not self._is_interrupted or (task is not None and task.uncancel()):
+            if not self._is_interrupted or task.uncancel() > cancellations:
                 raise_own_cancellation(error)
                 raise cancelled_inside(alone) from error
             self._begin_again(alone)

@@ -481,6 +481,51 @@ def test_a_call_that_is_ended_while_the_model_is_asked_stays_ended():
     assert (ended.record.ending.reason, ended.record.ending.detail) == (Reason.CANCELLED, "by hand")
 
 
+async def stubborn(began: asyncio.Event) -> str:
+    began.set()
+    with suppress(asyncio.CancelledError):
+        await asyncio.Event().wait()
+    return "too late"
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_cancelled_task_ends_even_if_its_functions_swallow_that(count: int):
+    async def main() -> None:
+        began = asyncio.Event()
+
+        async def work(n: int) -> str:
+            """Work."""
+            return await stubborn(began)
+
+        script = Script([function_call("work", n=n) for n in range(count)])
+        task = asyncio.create_task(arun(seeded(work), environment(script)))
+        await began.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+def test_a_function_that_swallows_the_end_of_its_call_cancels_no_task():
+    async def main() -> AgentCall:
+        began = asyncio.Event()
+
+        async def work() -> str:
+            """Work."""
+            return await stubborn(began)
+
+        one = seeded(work)
+        task = asyncio.create_task(arun(one, environment(Script(function_call("work")))))
+        await began.wait()
+        await asyncio.to_thread(one.cancel, "enough")
+        await task
+        assert not task.cancelling()
+        return one
+
+    assert asyncio.run(main()).record.ending.reason is Reason.CANCELLED
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_cancelled_task_ends_its_children_and_leaves_a_call_that_another_driver_finishes(count: int):
     ended: list[int] = []
