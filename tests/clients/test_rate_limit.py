@@ -195,19 +195,15 @@ def test_what_is_left_of_the_time_is_told() -> None:
     assert asyncio.run(begin(limit)) is None
 
 
-def test_a_queue_that_does_not_move_is_left_in_time() -> None:
+async def test_a_queue_that_does_not_move_is_left_in_time() -> None:
     limit = RateLimit(max_concurrent=1)
-
-    async def main() -> None:
-        async with limit.reserve():
-            for timeout_s in (0.01, 0):
-                with pytest.raises(TimedOut, match="max_concurrent=1"):
-                    await begin(limit, timeout_s=timeout_s)
-            assert limit.waiting == 0
-        async with limit.reserve(timeout_s=0):
-            assert limit.under_way == 1
-
-    asyncio.run(main())
+    async with limit.reserve():
+        for timeout_s in (0.01, 0):
+            with pytest.raises(TimedOut, match="max_concurrent=1"):
+                await begin(limit, timeout_s=timeout_s)
+        assert limit.waiting == 0
+    async with limit.reserve(timeout_s=0):
+        assert limit.under_way == 1
 
 
 # Tasks
@@ -280,27 +276,24 @@ def test_tasks_go_in_order_and_the_cancelled_give_their_place_back() -> None:
     assert (limit.waiting, limit.under_way) == (0, 0)
 
 
-def test_as_many_go_on_as_places_become_free() -> None:
+async def test_as_many_go_on_as_places_become_free() -> None:
     limit = RateLimit(max_concurrent=3)
 
     async def work(together: asyncio.Barrier) -> None:
         async with limit.reserve():
             await together.wait()
 
-    async def main() -> None:
-        together = asyncio.Barrier(3)
-        async with AsyncExitStack() as stack:
-            for _ in range(3):
-                await stack.enter_async_context(limit.reserve())
-            tasks = [asyncio.create_task(work(together)) for _ in range(6)]
-            await settle()
-            assert limit.waiting == 6
-        await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE_S)
-
-    asyncio.run(main())
+    together = asyncio.Barrier(3)
+    async with AsyncExitStack() as stack:
+        for _ in range(3):
+            await stack.enter_async_context(limit.reserve())
+        tasks = [asyncio.create_task(work(together)) for _ in range(6)]
+        await settle()
+        assert limit.waiting == 6
+    await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE_S)
 
 
-def test_one_cancelled_while_it_waits_for_the_clock_gives_its_place_back() -> None:
+async def test_one_cancelled_while_it_waits_for_the_clock_gives_its_place_back() -> None:
     clock = Held()
     limit = RateLimit(requests_per_minute=1, clock=clock)
 
@@ -308,17 +301,14 @@ def test_one_cancelled_while_it_waits_for_the_clock_gives_its_place_back() -> No
         async with limit.reserve():
             return clock.now()
 
-    async def main() -> None:
-        await work()
-        first, second = asyncio.create_task(work()), asyncio.create_task(work())
-        await settle()
-        assert (clock.blocked, limit.waiting) == (1, 2)
-        clock.advance(60)
-        first.cancel()
-        await asyncio.wait_for(second, PATIENCE_S)  # the minute is the second's: the first took nothing of it
-        assert first.cancelled()
-
-    asyncio.run(main())
+    await work()
+    first, second = asyncio.create_task(work()), asyncio.create_task(work())
+    await settle()
+    assert (clock.blocked, limit.waiting) == (1, 2)
+    clock.advance(60)
+    first.cancel()
+    await asyncio.wait_for(second, PATIENCE_S)  # the minute is the second's: the first took nothing of it
+    assert first.cancelled()
 
 
 def test_event_loops_share_one_limit() -> None:
@@ -350,24 +340,12 @@ def test_event_loops_share_one_limit() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_loop_that_died_does_not_hold_up_the_others() -> None:
+async def test_a_loop_that_died_does_not_hold_up_the_others() -> None:
     limit = RateLimit(max_concurrent=1)
 
     async def wait() -> None:
         async with limit.reserve():
             raise AssertionError("its loop is gone")
-
-    async def main() -> None:
-        loop = asyncio.new_event_loop()
-        loop.set_exception_handler(lambda *_: None)
-        async with limit.reserve():
-            tasks = await asyncio.to_thread(left_in, loop)
-            assert limit.waiting == 2
-        async with limit.reserve(timeout_s=PATIENCE_S):
-            assert (limit.waiting, limit.under_way) == (0, 1)
-        tasks.clear()
-        gc.collect()
-        assert (limit.waiting, limit.under_way) == (0, 0)
 
     def left_in(loop: asyncio.AbstractEventLoop) -> list[asyncio.Task[None]]:
         tasks = [loop.create_task(wait()) for _ in range(2)]
@@ -375,10 +353,19 @@ def test_a_loop_that_died_does_not_hold_up_the_others() -> None:
         loop.close()
         return tasks
 
-    asyncio.run(main())
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)
+    async with limit.reserve():
+        tasks = await asyncio.to_thread(left_in, loop)
+        assert limit.waiting == 2
+    async with limit.reserve(timeout_s=PATIENCE_S):
+        assert (limit.waiting, limit.under_way) == (0, 1)
+    tasks.clear()
+    gc.collect()
+    assert (limit.waiting, limit.under_way) == (0, 0)
 
 
-def test_garbage_that_is_collected_under_the_lock_frees_its_place() -> None:
+async def test_garbage_that_is_collected_under_the_lock_frees_its_place() -> None:
     """An abandoned request may be closed at any moment, even in the middle of our own work."""
     limit = RateLimit(max_concurrent=1)
 
@@ -386,16 +373,13 @@ def test_garbage_that_is_collected_under_the_lock_frees_its_place() -> None:
         async with limit.reserve():
             await asyncio.Event().wait()
 
-    async def main() -> None:
-        dropped = hold()
-        dropped.send(None)
-        assert limit.under_way == 1
-        with limit._lock:
-            del dropped
-            gc.collect()
-        assert limit.under_way == 0
-
-    asyncio.run(main())
+    dropped = hold()
+    dropped.send(None)
+    assert limit.under_way == 1
+    with limit._lock:
+        del dropped
+        gc.collect()
+    assert limit.under_way == 0
 
 
 # Threads that are left behind, and forks
