@@ -646,7 +646,13 @@ class Process(ABC):
         return Advanced(Change(tuple(gone), tuple(new), has_moved_deadline) if is_more else NARROWED, own, children)
 
     def _read_again(
-        self, key: str, record: Any, name: str, before: ChildEffects | None, gone: list[str], new: list[EffectValue]
+        self,
+        key: str,
+        record: Any,
+        name: str,
+        before: ChildEffects | None,
+        gone: list[str],
+        new: list[EffectValue],
     ) -> ChildEffects:
         """Return the effects of a child that began or took steps, and add the changes to ``gone`` and ``new``."""
         prefix = f"{name}{SEPARATOR}"

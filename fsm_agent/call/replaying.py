@@ -17,7 +17,11 @@ Steps: TypeAlias = Sequence[tuple[str, str]]  # paths and triggers
 
 
 def replay(
-    process: Process, lines: Iterable[str], chain: Chain, fingerprint: str = "", earlier: tuple[int, Any] | None = None
+    process: Process,
+    lines: Iterable[str],
+    chain: Chain,
+    fingerprint: str = "",
+    earlier: tuple[int, Any] | None = None,
 ) -> int:
     """Advance a process with a journal's entries, and return the highest fence among them.
 

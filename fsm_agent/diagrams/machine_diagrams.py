@@ -150,7 +150,11 @@ def _numbers(numbers: Sequence[int]) -> str:
     return shown if len(numbers) <= _NUMBERS else f"{shown} … ({_TIMES}{len(numbers)})"
 
 
-_TONES: dict[str, Tone] = {State.PARSE_EXCEPTION: "branch", State.COMPLETED: "success", State.FAILED: "failure"}
+_TONES: dict[str, Tone] = {
+    State.PARSE_EXCEPTION: "branch",
+    State.COMPLETED: "success",
+    State.FAILED: "failure",
+}
 
 _TONES_OF_WORDS: dict[str, Tone] = {"end": "success", "failure": "failure", "a person": "branch"}
 
@@ -314,7 +318,10 @@ def table_diagram(table: FlowTable | None, trace: Sequence[Stepped], *, title: s
     is_over = table.states.get(current) in _ENDS
     caption = f"{'ended' if is_over else 'is'} in {current} after {counted(len(trace), 'step')}"
     drawn = Diagram(
-        title=title, nodes=(*nodes, *_any_state(edges)), edges=tuple(edges), caption=(caption,) if trace else ()
+        title=title,
+        nodes=(*nodes, *_any_state(edges)),
+        edges=tuple(edges),
+        caption=(caption,) if trace else (),
     )
     return with_run(drawn, trace, stays, {current}, _label_of_step)
 
@@ -412,7 +419,11 @@ def _label_of_step(step: Stepped) -> str:
 
 def _node(name: str) -> Node:
     return Node(
-        id=name, label=name, tone=_TONES.get(name, "plain"), is_start=name == State.SEEDED, is_final=name in FINAL
+        id=name,
+        label=name,
+        tone=_TONES.get(name, "plain"),
+        is_start=name == State.SEEDED,
+        is_final=name in FINAL,
     )
 
 

@@ -96,7 +96,12 @@ class Explored:
 
 
 def explore(
-    flow: Flow[D], data: D, answers: _Answers, *, holds: Callable[[str, D], bool] | None = None, limit: int = LIMIT
+    flow: Flow[D],
+    data: D,
+    answers: _Answers,
+    *,
+    holds: Callable[[str, D], bool] | None = None,
+    limit: int = LIMIT,
 ) -> Explored:
     """Follow every path through a flow, shortest first, without calling any model or function.
 
