@@ -10,7 +10,6 @@ import pydantic_core
 from fsm_agent.functions.hosted_calls import COMPUTER, as_action
 from fsm_agent.messages.events import (
     ArgumentsDelta,
-    Delta,
     FunctionCallCompleted,
     FunctionCallStarted,
     ReasoningDelta,
@@ -117,12 +116,10 @@ class AnthropicDecoder(Decoder):
         self._blocks: list[_Block] = []
         self._by_index: dict[int, _Block] = {}
         self._calls = 0
-        self._deltas: list[Delta] = []
 
-    def take(self, event: dict[str, Any]) -> list[Delta]:
-        self._deltas = []
+    def take(self, event: dict[str, Any]) -> None:
         if self.is_over:
-            return []
+            return
         self._check_error(event)
         match event.get("type"):
             case "message_start":
@@ -141,7 +138,6 @@ class AnthropicDecoder(Decoder):
                 self._end_all()
             case "message":
                 self.take_whole(event)
-        return self._deltas
 
     def take_whole(self, document: dict[str, Any]) -> None:
         self._check_error(document)
@@ -150,12 +146,10 @@ class AnthropicDecoder(Decoder):
         self._take_message(document)
         self._end_all()
 
-    def close(self, *, is_cut: bool) -> list[Delta]:
-        """Return the remaining deltas if the stream contained a stop reason but no ``message_stop``."""
-        self._deltas = []
+    def close(self, *, is_cut: bool) -> None:
+        """End the blocks if the stream contained a stop reason but no ``message_stop``."""
         if self.is_ended and not self.is_over:
             self._end_all()
-        return self._deltas
 
     def reply(self) -> Reply:
         """Return the reply.
@@ -212,7 +206,7 @@ class AnthropicDecoder(Decoder):
         if block.type == "tool_use" and (name := text_or_none(data.get("name"))):
             block.call = self._calls
             self._calls += 1
-            self._deltas.append(FunctionCallStarted(block.call, name, text_or_none(data.get("id"))))
+            self.deltas.append(FunctionCallStarted(block.call, name, text_or_none(data.get("id"))))
         elif block.type in _STREAMED:
             self._tell(block.type, block.begin(block.type))
         elif block.type == "fallback" and isinstance(successor := data.get("to"), dict):
@@ -256,7 +250,7 @@ class AnthropicDecoder(Decoder):
 
     def _tell(self, key: str, text: str) -> None:
         if text and key in _STREAMED:
-            self._deltas.append(_STREAMED[key](text))
+            self.deltas.append(_STREAMED[key](text))
 
     def _take_arguments(self, block: _Block, piece: str) -> None:
         block.is_whole = False
@@ -264,7 +258,7 @@ class AnthropicDecoder(Decoder):
 
     def _tell_arguments(self, block: _Block, text: str) -> None:
         if text and block.call is not None:
-            self._deltas.append(ArgumentsDelta(block.call, text))
+            self.deltas.append(ArgumentsDelta(block.call, text))
 
     def _end(self, block: _Block) -> None:
         """End a block.  If no pieces of its arguments arrived, they were complete at its start or are empty."""
@@ -286,7 +280,7 @@ class AnthropicDecoder(Decoder):
         block.is_whole = True
         self._tell_arguments(block, block.arguments.end())
         if block.call is not None:
-            self._deltas.append(FunctionCallCompleted(block.call))
+            self.deltas.append(FunctionCallCompleted(block.call))
 
     def _end_all(self) -> None:
         self.is_ended = self.is_over = True

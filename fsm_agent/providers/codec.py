@@ -491,14 +491,16 @@ class Decoder(ABC):
 
     The result does not depend on how the bytes of a stream are split.
 
-    A subclass defines `take` and `reply`, and sets `is_ended`.  It raises `reported_error` if the service reports an
-    error, and `bad_reply` for anything that it cannot read.  Depending on the wire format, it also overrides
-    `take_whole`, `take_other`, `take_held` and `close`, and sets `is_over`.
+    A subclass defines `take` and `reply`, appends to `deltas`, and sets `is_ended`.  It raises `reported_error` if the
+    service reports an error, and `bad_reply` for anything that it cannot read.  Depending on the wire format, it also
+    overrides `take_whole`, `take_other`, `take_held` and `close`, and sets `is_over`.
 
     Args:
         headers: The response's headers, with lower-case names.
 
     Attributes:
+        deltas: The deltas that the caller of `feed` or `end` has not been given yet.
+        is_whole: True if the response is one JSON object, not a stream.
         usage: The usage reported so far.
         model: The model's name, as reported.
         response_id: The provider's id for the response.
@@ -515,11 +517,13 @@ class Decoder(ABC):
     usage: Usage = UNUSED
     model: str | None = None
     response_id: str | None = None
+    is_whole: bool = False
     is_ended: bool = False
     is_over: bool = False
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self.headers = headers
+        self.deltas: list[Delta] = []
         self._events = EventStream()
         self._told = self.usage  # the usage reported last
         self._counts: dict[str, Any] = {}  # as the service names them
@@ -530,8 +534,8 @@ class Decoder(ABC):
         self._whole: Reply | None = None  # from a body that is no stream
 
     @abstractmethod
-    def take(self, chunk: dict[str, Any]) -> list[Delta]:
-        """Read the JSON of one event and return its deltas.
+    def take(self, chunk: dict[str, Any]) -> None:
+        """Read the JSON of one event.
 
         Raises:
             ProviderError: If the JSON reports an error or is not an event.
@@ -553,24 +557,19 @@ class Decoder(ABC):
         """
         raise no_object(document, self.headers)
 
-    def take_held(self, *, is_whole: bool) -> list[Delta]:
+    def take_held(self) -> None:  # noqa: B027  # most wire formats hold nothing back
         """Read the data that was held back in case better data followed.  This is called when nothing more will follow.
-
-        Args:
-            is_whole: True if the data is from a complete response.
 
         Raises:
             ProviderError: See `take`.
         """
-        return []
 
-    def close(self, *, is_cut: bool) -> list[Delta]:
-        """End the response and return the deltas that were held back.
+    def close(self, *, is_cut: bool) -> None:  # noqa: B027
+        """End the response, and append the deltas that were held back.
 
         Args:
             is_cut: True if the stream ended without its end marker, although the reply `is_ended`.
         """
-        return []
 
     @abstractmethod
     def reply(self) -> Reply:
@@ -637,26 +636,31 @@ class Decoder(ABC):
                 return self.finish()
             got = "another reply" if body.strip() else "an empty body"
             raise self.bad_reply(f"expected JSON, got {got}", body) from None
-        if isinstance(document, dict):
+        self.is_whole = isinstance(document, dict)
+        if self.is_whole:
             self.take_whole(document)
         else:
             self.take_other(document)
-        self.take_held(is_whole=isinstance(document, dict))
+        self.take_held()
         self.close(is_cut=False)
         return self.reply()
 
     def feed(self, data: bytes) -> list[Delta]:
         """Read the next bytes and return the deltas that they complete."""
-        return self._take_events(self._events.feed(data))
+        self._take_events(self._events.feed(data))
+        return self._drained()
 
     def end(self) -> list[Delta]:
         """Return the last deltas.  Call this once all bytes have been read."""
-        if self._has_no_more:
-            return []
-        self._has_no_more = True
-        deltas = self._take_events(self._events.finish(), is_cut=True)
-        if self._error is None and self.is_ended and not self._is_done:
-            deltas += self.close(is_cut=True)
+        if not self._has_no_more:
+            self._has_no_more = True
+            self._take_events(self._events.finish(), is_cut=True)
+            if self._error is None and self.is_ended and not self._is_done:
+                self.close(is_cut=True)
+        return self._drained()
+
+    def _drained(self) -> list[Delta]:
+        deltas, self.deltas = self.deltas, []
         return deltas
 
     def finish(self) -> Reply:
@@ -677,27 +681,25 @@ class Decoder(ABC):
         reply = self.reply()
         return deepcopy(reply) if self._has_halves else reply  # copying turns each `CutText` into a plain string
 
-    def _take_events(self, events: Sequence[ServerEvent], *, is_cut: bool = False) -> list[Delta]:
-        deltas: list[Delta] = []
+    def _take_events(self, events: Sequence[ServerEvent], *, is_cut: bool = False) -> None:
         try:
             for event, data in events:
                 if self._is_done or self._error:
                     break
-                self._take_event(event, data, deltas, is_cut)
+                self._take_event(event, data, is_cut)
             if is_cut and not self._is_done and not self._error:
-                deltas += self.take_held(is_whole=False)
+                self.take_held()
         except ProviderError as error:
             self._error = error
         self._error = self._error or self._events.error
-        return deltas
 
-    def _take_event(self, event: str, data: bytes, deltas: list[Delta], is_cut: bool) -> None:
+    def _take_event(self, event: str, data: bytes, is_cut: bool) -> None:
         if not data.startswith(b"{"):
             bare = data.strip()
             if bare == b"[DONE]":
                 self._is_done = True
-                deltas += self.take_held(is_whole=False)
-                deltas += self.close(is_cut=False)
+                self.take_held()
+                self.close(is_cut=False)
             if self._is_done or not bare:
                 return
         if event == "error":
@@ -710,13 +712,13 @@ class Decoder(ABC):
             raise self.bad_reply("expected JSON in a chunk of the stream, got other text", data) from None
         if type(chunk) is not dict:
             raise no_object(chunk, self.headers)
-        deltas += self.take(chunk)
+        self.take(chunk)
         if self.is_over:
             self._is_done = True
-            deltas += self.close(is_cut=False)
+            self.close(is_cut=False)
         if (usage := self.usage) is not self._told:
             self._told = usage
-            deltas.append(UsageReported(usage))
+            self.deltas.append(UsageReported(usage))
 
     def _keep_halves(self, value: Any) -> Any:
         self._has_halves = True

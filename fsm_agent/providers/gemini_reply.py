@@ -11,7 +11,6 @@ import pydantic_core
 
 from fsm_agent.messages.events import (
     ArgumentsDelta,
-    Delta,
     FunctionCallCompleted,
     FunctionCallStarted,
     ReasoningDelta,
@@ -184,10 +183,6 @@ class GeminiDecoder(Decoder):
         self._has_nameless_call = False
         self._logprobs: list[TokenLogprob] = []
         self._grounding: Any = None
-        self._deltas: list[Delta] = []
-
-    def take_whole(self, document: dict[str, Any]) -> None:
-        self.take(document, is_whole=True)
 
     def take_other(self, document: Any) -> None:
         """Read a list of all chunks, which the service sends if the request lacks `alt=sse`.
@@ -202,13 +197,12 @@ class GeminiDecoder(Decoder):
         if not self.is_ended:
             raise self.bad_reply("the stream was cut off before the end of the reply")
 
-    def take(self, document: dict[str, Any], *, is_whole: bool = False) -> list[Delta]:
-        """Read a chunk or a complete response and return its deltas.
+    def take(self, document: dict[str, Any]) -> None:
+        """Read a chunk or a complete response.
 
         Raises:
             ProviderError: If the document reports an error, or a piece of a call's arguments has no path.
         """
-        self._deltas = []
         candidates, feedback = document.get("candidates"), document.get("promptFeedback")
         if document.get("error") or (candidates is None and ("message" in document or "detail" in document)):
             raise self.reported_error(document)
@@ -220,20 +214,15 @@ class GeminiDecoder(Decoder):
             self.is_ended = self.is_ended or self._block_reason is not None
         for candidate in candidates if isinstance(candidates, list) else ():
             if isinstance(candidate, dict):
-                self._take_candidate(candidate, is_whole)
-        return self._deltas
+                self._take_candidate(candidate)
 
-    def take_held(self, *, is_whole: bool) -> list[Delta]:
-        self._deltas = []
+    def take_held(self) -> None:
         for candidate in self._candidate.take_held():
-            self._take_candidate(candidate, is_whole)
-        return self._deltas
+            self._take_candidate(candidate)
 
-    def close(self, *, is_cut: bool) -> list[Delta]:
-        self._deltas = []
+    def close(self, *, is_cut: bool) -> None:
         self._close_call(is_cut=True)
         self._end_words()
-        return self._deltas
 
     def reply(self) -> Reply:
         if not self._candidate.has_begun and self._block_reason is None:
@@ -256,14 +245,14 @@ class GeminiDecoder(Decoder):
             logprobs=tuple(self._logprobs),
         )
 
-    def _take_candidate(self, candidate: Mapping[str, Any], is_whole: bool) -> None:
+    def _take_candidate(self, candidate: Mapping[str, Any]) -> None:
         if not self._candidate.has(candidate, candidate.get("index") or 0):
             return
         content = candidate.get("content")
         parts = content.get("parts") if isinstance(content, dict) else None
         for part in parts if isinstance(parts, list) else ():
             if isinstance(part, dict) and part:
-                self._take_part(part, is_whole)
+                self._take_part(part)
         finish = text_or_none(candidate.get("finishReason"))
         if finish and finish != _UNSPECIFIED:
             self._finish_raw, self.is_ended = finish, True
@@ -272,7 +261,7 @@ class GeminiDecoder(Decoder):
         if isinstance(logprobs := candidate.get("logprobsResult"), dict):
             self._logprobs += _logprobs(logprobs)
 
-    def _take_part(self, part: Mapping[str, Any], is_whole: bool) -> None:
+    def _take_part(self, part: Mapping[str, Any]) -> None:
         signature = text_or_none(part.get("thoughtSignature"))
         if isinstance(call := part.get("functionCall"), dict):
             self._take_call(call, signature)
@@ -284,17 +273,17 @@ class GeminiDecoder(Decoder):
                 return
             text = ""
         if not part.get("thought"):
-            self._say(Text, text, signature, is_whole)
+            self._say(Text, text, signature)
             return
-        self._say(Reasoning, text, None, is_whole)
+        self._say(Reasoning, text, None)
         if signature:  # unlike `Reasoning`, `Opaque` says whose signature it is
             self._append(Opaque(wire=WIRE, data=part))
 
-    def _say(self, kind: type[Text] | type[Reasoning], text: str, signature: str | None, is_whole: bool) -> None:
+    def _say(self, kind: type[Text] | type[Reasoning], text: str, signature: str | None) -> None:
         """Add text.  In a stream, it continues the last text unless either has a signature."""
         if not text and not signature:
             return
-        last = self._parts[-1] if self._parts and not is_whole else None
+        last = self._parts[-1] if self._parts and not self.is_whole else None
         if not (isinstance(last, _Words) and last.kind is kind and not last.signature and not signature):
             last = _Words(kind, signature)
             self._append(last)
@@ -310,7 +299,7 @@ class GeminiDecoder(Decoder):
 
     def _tell(self, words: _Words, text: str) -> None:
         if text:
-            self._deltas.append(TextDelta(text) if words.kind is Text else ReasoningDelta(text))
+            self.deltas.append(TextDelta(text) if words.kind is Text else ReasoningDelta(text))
 
     def _take_call(self, entry: Mapping[str, Any], signature: str | None) -> None:
         """Read a call or a piece of one.
@@ -322,7 +311,7 @@ class GeminiDecoder(Decoder):
             self._open = _Call(self._calls, name, text_or_none(entry.get("id")), signature)
             self._append(self._open)
             self._calls += 1
-            self._deltas.append(FunctionCallStarted(self._open.index, name, self._open.id))
+            self.deltas.append(FunctionCallStarted(self._open.index, name, self._open.id))
         if (call := self._open) is None:
             self._has_nameless_call = self._has_nameless_call or bool(entry)
             return
@@ -344,7 +333,7 @@ class GeminiDecoder(Decoder):
         self._open = None
         arguments = call.args.json()
         call.arguments = arguments[:-1] if is_cut else arguments
-        self._deltas += [ArgumentsDelta(call.index, call.arguments), FunctionCallCompleted(call.index)]
+        self.deltas += [ArgumentsDelta(call.index, call.arguments), FunctionCallCompleted(call.index)]
 
 
 def _is_picture(part: Mapping[str, Any]) -> bool:

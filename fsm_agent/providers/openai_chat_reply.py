@@ -322,18 +322,13 @@ class ChatDecoder(Decoder):
         self._refusal = ArrivingText()
         self._logprobs: list[TokenLogprob] = []
         self._calls = ArrivingCalls()
-        self._deltas: list[Delta] = []
 
-    def take_whole(self, document: dict[str, Any]) -> None:
-        self.take(document, is_whole=True)
-
-    def take(self, document: dict[str, Any], *, is_whole: bool = False) -> list[Delta]:
-        """Read a chunk or a complete response and return its deltas.
+    def take(self, document: dict[str, Any]) -> None:
+        """Read a chunk or a complete response.
 
         Raises:
             ProviderError: If the document reports an error.
         """
-        self._deltas = []
         choices = document.get("choices")
         if choices is None or not _RARE.isdisjoint(document):
             self._take_rare(document, choices)
@@ -345,14 +340,11 @@ class ChatDecoder(Decoder):
         if type(choices) is list:
             for choice in choices:
                 if type(choice) is dict:
-                    self._take_choice(choice, is_whole)
-        return self._deltas
+                    self._take_choice(choice)
 
-    def take_held(self, *, is_whole: bool) -> list[Delta]:
-        self._deltas = []
+    def take_held(self) -> None:
         for choice in self._choice.take_held():
-            self._take_choice(choice, is_whole)
-        return self._deltas
+            self._take_choice(choice)
 
     def _take_rare(self, document: Mapping[str, Any], choices: Any) -> None:
         if document.get("error") or (choices is None and _is_flat_error(document)):
@@ -361,8 +353,7 @@ class ChatDecoder(Decoder):
         if isinstance(groq := document.get("x_groq"), dict):
             self.take_usage(groq.get("usage"), _usage)
 
-    def close(self, *, is_cut: bool) -> list[Delta]:
-        self._deltas = []
+    def close(self, *, is_cut: bool) -> None:
         self._is_cut = is_cut
         for kind, held in (*self._tags.feed(self._content.end()), *self._tags.end()):
             self._add_text(kind, held)
@@ -370,7 +361,7 @@ class ChatDecoder(Decoder):
         untold = [text for entry in self._details for text in entry.values() if isinstance(text, ArrivingText)]
         for text in (self._refusal, *untold):
             text.end()
-        return [*self._deltas, *self._calls.end()]
+        self.deltas += self._calls.end()
 
     def reply(self) -> Reply:
         """Return the reply.
@@ -413,27 +404,27 @@ class ChatDecoder(Decoder):
             adapted=(UNREPORTED,) if self._is_cut and self.usage == UNUSED else (),
         )
 
-    def _take_choice(self, choice: Mapping[str, Any], is_whole: bool) -> None:
+    def _take_choice(self, choice: Mapping[str, Any]) -> None:
         if not self._choice.has(choice, choice.get("index")):  # some services number only some of the chunks
             return
         if choice.get("error"):
             raise self.reported_error(choice)
         if (finish := choice.get("finish_reason")) and type(finish) is str:
             self.finish_raw, self.is_ended = finish, True  # the usage, and ``[DONE]``, may follow
-        delta = choice.get("message" if is_whole else "delta")
+        delta = choice.get("message" if self.is_whole else "delta")
         if type(delta) is dict and len(delta) == 1 and type(content := delta.get("content")) is str and content:
             self._add_words(content)  # the common case
         else:
-            self._take_rich_delta(delta, choice, is_whole)
+            self._take_rich_delta(delta, choice)
         if (logprobs := choice.get("logprobs")) and isinstance(logprobs, dict):
             self._logprobs += token_logprobs(logprobs.get("content"))
 
-    def _take_rich_delta(self, delta: Any, choice: Mapping[str, Any], is_whole: bool) -> None:
-        if type(delta) is not dict and not is_whole and not self._texts and not self._calls:
+    def _take_rich_delta(self, delta: Any, choice: Mapping[str, Any]) -> None:
+        if type(delta) is not dict and not self.is_whole and not self._texts and not self._calls:
             delta = choice.get("message")  # a whole completion as the only chunk
         if type(delta) is not dict:
             return
-        summary = self._take_details(delta.get(REASONING_DETAILS), is_whole)
+        summary = self._take_details(delta.get(REASONING_DETAILS))
         thought = delta.get("reasoning_content") or delta.get("reasoning") or summary  # some services send both
         if thought and isinstance(thought, str):
             self._add_text(Reasoning, thought)
@@ -442,32 +433,32 @@ class ChatDecoder(Decoder):
             self._take_content(content)
         elif isinstance(audio := delta.get("audio"), dict) and (words := text_or_none(audio.get("transcript"))):
             self._add_words(words)
-        self._take_calls(delta, is_whole)
+        self._take_calls(delta)
         self._has_pictures = self._has_pictures or bool(delta.get("images"))  # OpenRouter, for models that draw
         if (refusal := delta.get("refusal")) and isinstance(refusal, str):
             self._refusal.add(refusal)
         if isinstance(annotations := delta.get("annotations"), list):
             self._annotations += annotations
 
-    def _take_calls(self, delta: Mapping[str, Any], is_whole: bool) -> None:
+    def _take_calls(self, delta: Mapping[str, Any]) -> None:
         if calls := delta.get("tool_calls"):
             for call in calls if isinstance(calls, list) else [calls]:
                 if isinstance(call, dict):
-                    self._deltas += self._calls.take(call, is_whole=is_whole)
+                    self.deltas += self._calls.take(call, is_whole=self.is_whole)
         elif isinstance(function := delta.get("function_call"), dict):
             entry = {"index": "function_call", "function": function}
-            self._deltas += self._calls.take(entry, is_whole=is_whole)
+            self.deltas += self._calls.take(entry, is_whole=self.is_whole)
 
     def _add_text(self, kind: Kind, piece: str) -> None:
         if not self._texts or self._texts[-1][0] is not kind:
             self._end_text()
             self._texts.append((kind, ArrivingText()))
         if text := self._texts[-1][1].add(piece):
-            self._deltas.append(_DELTAS[kind](text))
+            self.deltas.append(_DELTAS[kind](text))
 
     def _end_text(self) -> None:
         if self._texts and (text := self._texts[-1][1].end()):
-            self._deltas.append(_DELTAS[self._texts[-1][0]](text))
+            self.deltas.append(_DELTAS[self._texts[-1][0]](text))
 
     def _add_words(self, piece: str) -> None:
         for kind, text in self._tags.feed(self._content.add(piece)):
@@ -492,14 +483,14 @@ class ChatDecoder(Decoder):
             elif (isinstance(part, str) or kind in (None, "text", "output_text")) and (text := _extract_text(part)):
                 self._add_words(text)
 
-    def _take_details(self, details: Any, is_whole: bool) -> str:
+    def _take_details(self, details: Any) -> str:
         """Collect the entries to send back, joining their pieces, and return the text of this delta."""
         pieces = []
         for detail in details if isinstance(details, list) else ():
             if not isinstance(detail, dict):
                 continue
             pieces.append(text_or_none(detail.get("text")) or text_or_none(detail.get("summary")) or "")
-            if is_whole or not self._details or _is_other(detail, self._details[-1]):
+            if self.is_whole or not self._details or _is_other(detail, self._details[-1]):
                 self._details.append({})
             entry = self._details[-1]
             for key, value in detail.items():

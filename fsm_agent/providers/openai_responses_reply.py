@@ -16,7 +16,6 @@ import pydantic_core
 from fsm_agent.functions.hosted_calls import COMPUTER
 from fsm_agent.messages.events import (
     ArgumentsDelta,
-    Delta,
     FunctionCallCompleted,
     FunctionCallStarted,
     ReasoningDelta,
@@ -255,7 +254,6 @@ class ResponsesDecoder(Decoder):
             int | str, ArrivingItem
         ] = {}  # by index in the output, which is stable, and by id, which may change
         self._calls = 0
-        self._deltas: list[Delta] = []
 
     def take_whole(self, document: dict[str, Any]) -> None:
         if _is_error(document, ""):
@@ -264,10 +262,9 @@ class ResponsesDecoder(Decoder):
             raise self.bad_reply("the reply has no answer", pydantic_core.to_json(document)[:1000])
         self._end(document, "")
 
-    def take(self, event: dict[str, Any]) -> list[Delta]:
-        self._deltas = []
+    def take(self, event: dict[str, Any]) -> None:
         if self.is_ended:
-            return []
+            return
         kind, response = item_type(event), event.get("response")
         stem, _, last = kind.rpartition(".")
         if _is_error(event, kind):
@@ -282,7 +279,6 @@ class ResponsesDecoder(Decoder):
             self._take_head(response)
         elif not kind and isinstance(event.get("output"), list):  # a whole response as the only event
             self._end(event, "")
-        return self._deltas
 
     def reply(self) -> Reply:
         """Return the reply.
@@ -379,9 +375,9 @@ class ResponsesDecoder(Decoder):
             return
         item.call = self._calls
         self._calls += 1
-        self._deltas.append(FunctionCallStarted(item.call, call.name, call.provider_id))
+        self.deltas.append(FunctionCallStarted(item.call, call.name, call.provider_id))
         if arguments := "".join(map(str, item.totals.values())):
-            self._deltas.append(ArgumentsDelta(item.call, arguments))
+            self.deltas.append(ArgumentsDelta(item.call, arguments))
 
     def _settle(self, item: ArrivingItem, data: dict[str, Any]) -> None:
         item.data, item.is_done = data, True
@@ -390,7 +386,7 @@ class ResponsesDecoder(Decoder):
             if piece.item == item.kind:
                 self._emit(item, piece, item.total(piece).rest(whole_text(piece, data)))
         if item.kind not in CALLS and item.call is not None and not item.is_completed and (call := call_of(data)):
-            self._deltas.append(ArgumentsDelta(item.call, call.arguments_json))  # these arguments never come in pieces
+            self.deltas.append(ArgumentsDelta(item.call, call.arguments_json))  # these arguments never come in pieces
         self._end_item(item)
 
     def _end_item(self, item: ArrivingItem) -> None:
@@ -399,18 +395,18 @@ class ResponsesDecoder(Decoder):
                 self._emit(item, piece, text.end())
         if item.call is not None and not item.is_completed:
             item.is_completed = True
-            self._deltas.append(FunctionCallCompleted(item.call))
+            self.deltas.append(FunctionCallCompleted(item.call))
 
     def _emit(self, item: ArrivingItem, piece: DeltaTarget, text: str) -> None:
         if not text:
             return
         item.total(piece).add(text)
         if piece.part == "output_text":
-            self._deltas.append(TextDelta(text))
+            self.deltas.append(TextDelta(text))
         elif piece.item == "reasoning":
-            self._deltas.append(ReasoningDelta(text))
+            self.deltas.append(ReasoningDelta(text))
         elif item.call is not None:
-            self._deltas.append(ArgumentsDelta(item.call, text))
+            self.deltas.append(ArgumentsDelta(item.call, text))
             item.is_completed = False
 
 

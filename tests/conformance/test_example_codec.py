@@ -7,7 +7,6 @@ from conformance.streams import ServerEvent
 from fsm_agent import FunctionCall, Usage, UsageError
 from fsm_agent.messages import (
     ArgumentsDelta,
-    Delta,
     Document,
     FunctionCallCompleted,
     FunctionCallStarted,
@@ -26,26 +25,27 @@ class AcmeDecoder(Decoder):
         super().__init__(headers)
         self.text, self.calls = "", []
 
-    def take(self, chunk) -> list[Delta]:
+    def take(self, chunk):
         last = len(self.calls) - 1
-        done: list[Delta] = [FunctionCallCompleted(last)] if self.calls else []
+        done = [FunctionCallCompleted(last)] if self.calls else []
         match chunk:
             case {"text": str(text)}:
                 self.text += text
-                return [TextDelta(text)]
+                self.deltas.append(TextDelta(text))
             case {"call": {"id": str(id), "name": str(name)}}:
                 self.calls.append([id, name, ""])
-                return [*done, FunctionCallStarted(last + 1, name, id)]
+                self.deltas += [*done, FunctionCallStarted(last + 1, name, id)]
             case {"arguments": str(text)} if self.calls:
                 self.calls[-1][2] += text
-                return [ArgumentsDelta(last, text)]
+                self.deltas.append(ArgumentsDelta(last, text))
             case {"end": _, "usage": [int(taken), int(given)]}:
                 self.is_ended = True
                 self.usage = Usage(input_tokens=taken, output_tokens=given)
-                return done
+                self.deltas += done
             case {"error": _}:
                 raise self.reported_error(chunk)
-        raise self.bad_reply(f"no chunk: {chunk!r:.100}")
+            case _:
+                raise self.bad_reply(f"no chunk: {chunk!r:.100}")
 
     def take_whole(self, document):
         chunks = document.get("chunks")
