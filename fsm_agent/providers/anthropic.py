@@ -27,6 +27,7 @@ from fsm_agent.prompts.output import Output
 from fsm_agent.providers.anthropic_reply import ADDS_TO, TOOLSET, WIRE, AnthropicDecoder
 from fsm_agent.providers.codec import (
     Codec,
+    DialogEncoder,
     Profile,
     RequestForm,
     adaptations,
@@ -45,9 +46,7 @@ from fsm_agent.providers.content import (
     CallIds,
     announced,
     arguments_object,
-    check_visible,
     location,
-    misplaced,
     set_options,
     untakeable,
     wire_type,
@@ -281,7 +280,7 @@ def _settings(settings: Settings, model: str, profile: AnthropicProfile) -> dict
     return {name: value for name, value in fields.items() if value is not None}
 
 
-class _DialogInTurns:
+class _DialogInTurns(DialogEncoder):
     """Encodes a dialog as a system prompt and alternating user and assistant turns.
 
     Consecutive messages with the same role form one turn.  Function results come first in their turn, directly after
@@ -290,8 +289,6 @@ class _DialogInTurns:
     """
 
     def __init__(self, model: str, profile: AnthropicProfile) -> None:
-        self._model = model
-        self._images = profile.images
         self._system_in_dialog = profile.system_in_dialog
         self._ids = CallIds(is_plain=True)
         self._toolsets: dict[str, Any] = {}  # by the id of the call
@@ -370,14 +367,10 @@ class _DialogInTurns:
             case Reasoning():  # reasoning from another provider's model has no signature for this one
                 is_ours = role == "assistant" and beside.get(ADDS_TO) == "thinking"
                 return {"type": "thinking", "thinking": part.text} if is_ours else None
-            case Text() | Image() | Document() if role == "tool":
-                raise UsageError(f"a message of role 'tool': expected only function results, got {part!r}")
             case Text() if part.text.strip():  # "text content blocks must contain non-whitespace text"
                 return {"type": "text", "text": part.text}
-            case Image() | Document() if role == "user":
-                return self._media(part)
             case Image() | Document():
-                raise misplaced(part, role)
+                return _media(part)
         return None
 
     def _call(self, call: FunctionCall, toolset: Any) -> Block:
@@ -400,18 +393,18 @@ class _DialogInTurns:
         if not result.attachments:
             return {**block, "content": result.text or "{}"}
         texts = [{"type": "text", "text": result.text}] if result.text.strip() else []
-        return {**block, "content": [*texts, *[self._media(part) for part in result.attachments]]}
+        return {**block, "content": [*texts, *map(_media, result.attachments)]}
 
     def _beside(self, result: FunctionResult, block: Block) -> Iterator[Block]:
         """Yield an error result's attachments, because such a result cannot hold them."""
         if result.attachments:
             yield {"type": "text", "text": announced(result, block["tool_use_id"])}
-            yield from [self._media(part) for part in result.attachments]
+            yield from map(_media, result.attachments)
 
-    def _media(self, part: Image | Document) -> Block:
-        check_visible(part, self._model, images=self._images)
-        title = {"title": part.name} if isinstance(part, Document) and part.name else {}
-        return {"type": part.kind, "source": _source(part), **title}
+
+def _media(part: Image | Document) -> Block:
+    title = {"title": part.name} if isinstance(part, Document) and part.name else {}
+    return {"type": part.kind, "source": _source(part), **title}
 
 
 def _source(part: Image | Document) -> dict[str, str]:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from itertools import pairwise
 from operator import call, is_
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 from weakref import ref
 
 from msgspec.structs import asdict
@@ -25,7 +25,18 @@ from fsm_agent.call.effects import TEXT, Request
 from fsm_agent.errors import BadReply, ProviderError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.events import Delta, UsageReported
-from fsm_agent.messages.message import Document, FunctionResult, Image, Message, Opaque, Part, Text
+from fsm_agent.messages.message import (
+    PDF,
+    Attachment,
+    Document,
+    FunctionResult,
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Role,
+    Text,
+)
 from fsm_agent.messages.reply import UNUSED, Finish, OutputMode, Reply, Settings, Usage
 from fsm_agent.prompts.output import Output
 from fsm_agent.providers.failures import failure, no_object, reported, unreadable
@@ -37,9 +48,16 @@ D = TypeVar("D", bound="DialogEncoder")
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-class DialogEncoder(Protocol):
-    """Encodes a dialog message by message."""
+class DialogEncoder(ABC):
+    """Encodes a dialog message by message, each of which has been checked.
 
+    Attributes:
+        files_in: The roles of the messages that can contain images and documents.
+    """
+
+    files_in: ClassVar[tuple[Role, ...]] = ("user",)
+
+    @abstractmethod
     def add(self, message: Message) -> None:
         """Encode the next message."""
 
@@ -105,6 +123,8 @@ def encoded_dialog(
 ) -> Iterator[D]:
     """Yield an encoder, ``make(model, profile, *options)``, that has read the dialog.  Use it only inside the block.
 
+    Raises `UsageError` for an image or a document that the model or the wire format does not support.
+
     Opaque parts from other providers are left out.  Only the provider that made an opaque part can read it, even if
     others use the same wire format.
 
@@ -117,6 +137,7 @@ def encoded_dialog(
     dialog = _take_beginning(key, messages, provider, model) or _EncodedDialog(key, make(model, profile, *options))
     added = messages[len(dialog.messages) :]
     for message in added if dialog.messages or not words else _with_words(messages, words):
+        _check_files(message, dialog.encoder.files_in, model, profile)
         dialog.encoder.add(_without_foreign(message, provider))
         dialog.file_bytes += _file_bytes(message.parts)
     try:
@@ -135,7 +156,7 @@ def _with_words(messages: Sequence[Message], words: str) -> list[Message]:
     return [Message(role="system", parts=(*first.parts, Text(gap + words))), *messages[1:]]
 
 
-_FILES = (Image, Document)
+FILES = (Image, Document)  # a tuple, because `isinstance` is slower with a new union each time
 
 
 def _file_bytes(parts: Iterable[Part]) -> int:
@@ -143,9 +164,29 @@ def _file_bytes(parts: Iterable[Part]) -> int:
     for part in parts:
         if isinstance(part, FunctionResult):
             size += _file_bytes(part.attachments)
-        elif isinstance(part, _FILES) and part.data is not None:
+        elif isinstance(part, FILES) and part.data is not None:
             size += len(part.data)
     return size
+
+
+def _check_files(message: Message, files_in: Collection[Role], model: str, profile: Profile) -> None:
+    """Check that the message's role allows its images and documents, and that the model takes them."""
+    role = message.role
+    files: list[Attachment] = []
+    for part in message.parts:
+        if role == "tool" and role not in files_in and isinstance(part, Text | Image | Document):
+            raise UsageError(f"a message of role 'tool': expected only function results, got {part!r}")
+        if isinstance(part, FunctionResult):
+            files += part.attachments
+        elif isinstance(part, Image | Document):
+            if role not in files_in:
+                what = f"no {part.kind}, which only a user message can contain"
+                raise UsageError(f"a message of role {role!r}: expected {what}, got {part!r}")
+            files.append(part)
+    for file in files if not profile.images else ():
+        if isinstance(file, Image) or file.media_type == PDF:  # models see the pages of a PDF
+            what = f"messages without {'images' if isinstance(file, Image) else 'PDFs'}, which it does not support"
+            raise UsageError(f"the model {model!r}: expected {what}, got {file!r}")
 
 
 def _without_foreign(message: Message, provider: str) -> Message:

@@ -21,15 +21,13 @@ from fsm_agent.messages.message import (
     Document,
     FunctionCall,
     FunctionResult,
-    Image,
+    Message,
     Part,
     Text,
     object_text,
 )
 from fsm_agent.messages.reply import MOST_TOKENS, TokenLogprob
 from fsm_agent.providers.codec import LEFT_OUT, Profile, to_json
-
-MEDIA = (Image, Document)  # a tuple, because `isinstance` is slower with a new union each time
 
 # For error messages only; the catalogue's profiles decide.
 RUN_BY = {
@@ -40,21 +38,6 @@ RUN_BY = {
 }
 _NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
 MAX_LOGPROB = 1e300  # larger integers may not fit into a float
-
-
-def check_visible(part: Image | Document, model: str, *, images: bool) -> None:
-    """Check that the model takes this image or PDF.  PDFs count as images."""
-    if images or (isinstance(part, Document) and part.media_type != PDF):
-        return
-    kinds = "PDFs" if part.kind == "document" else "images"
-    raise UsageError(f"the model {model!r}: expected messages without {kinds}, which it does not support, got {part!r}")
-
-
-def misplaced(part: Image | Document, role: str) -> UsageError:
-    """Return the error to raise for an attachment in a message that cannot hold one."""
-    return UsageError(
-        f"a message of role {role!r}: expected no {part.kind}, which only a user message can contain, got {part!r}"
-    )
 
 
 def untakeable(document: Document, wire: str, right: str) -> UsageError:
@@ -71,6 +54,11 @@ def in_words(document: Document) -> str | None:
     """Return a text document's name and content as one string, or None for any other document."""
     text = document.text
     return f"{document.name}:\n\n{text}" if document.name and text is not None else text
+
+
+def text_of(message: Message) -> str:
+    """Return the message's text, without the text of function results."""
+    return "".join([part.text for part in message.parts if isinstance(part, Text)])
 
 
 def announced(result: FunctionResult, call_id: str | None) -> str:

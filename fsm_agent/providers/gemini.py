@@ -28,7 +28,9 @@ from fsm_agent.messages.reply import Reply, Settings
 from fsm_agent.prompts.output import ANSWER, Output
 from fsm_agent.providers.codec import (
     CHOICES,
+    FILES,
     Codec,
+    DialogEncoder,
     Profile,
     check_settings,
     encoded_dialog,
@@ -41,13 +43,12 @@ from fsm_agent.providers.codec import (
     wire_name,
 )
 from fsm_agent.providers.content import (
-    MEDIA,
     OPENING,
     announced,
     arguments_object,
-    check_visible,
     json_object,
     set_options,
+    text_of,
     wire_type,
 )
 from fsm_agent.providers.gemini_reply import WIRE, GeminiDecoder
@@ -224,16 +225,16 @@ def _thinking(effort: str | None, model: str, profile: GeminiProfile) -> dict[st
     return {"thinkingBudget": BUDGETS[effort], "includeThoughts": True}
 
 
-class _DialogInContents:
+class _DialogInContents(DialogEncoder):
     """Encodes a dialog as a system instruction and turns by the user and the model.
 
     The results from one round of functions form one turn, as Gemini requires.  Media that a result cannot hold follow
     in a separate turn.
     """
 
+    files_in = ("user", "assistant", "tool")
+
     def __init__(self, model: str, profile: GeminiProfile) -> None:
-        self._model = model
-        self._images = profile.images
         self._in_results = _IN_RESULTS if profile.media_in_results else frozenset[str]()
         self._actions: dict[str, FunctionCall] = {}  # computer actions without a result yet, by id
         self._contents: list[dict[str, Any]] = []
@@ -274,8 +275,8 @@ class _DialogInContents:
         for part in parts:
             if isinstance(part, Text) and part.text:
                 encoded.append({"text": part.text})
-            elif isinstance(part, MEDIA):
-                encoded += self._name_media(part)
+            elif isinstance(part, FILES):
+                encoded += _name_media(part)
             elif isinstance(part, Opaque) and part.wire == WIRE:
                 encoded.append(part.data)
         return encoded or [{"text": ""}]
@@ -294,8 +295,8 @@ class _DialogInContents:
                     _sign(_call(part, is_action=is_action), part.signature or (None if is_signed else UNSIGNED))
                 )
                 is_signed, is_action = True, False
-            elif isinstance(part, MEDIA):
-                parts += self._name_media(part)
+            elif isinstance(part, FILES):
+                parts += _name_media(part)
             elif isinstance(part, Opaque) and part.wire == WIRE:
                 is_action = part.data.get(IS_ACTION) is True if isinstance(part.data, dict) else False
                 parts += [] if is_action else [part.data]
@@ -309,7 +310,7 @@ class _DialogInContents:
             name, _ = action_of(action)
             if not result.is_error:
                 response = _screen(result.text, action)
-        media = [self._media(part) for part in result.attachments if self._is_in_result(part)]
+        media = [_media(part) for part in result.attachments if self._is_in_result(part)]
         parts = {"parts": media} if media else {}
         return {"functionResponse": {"name": name, "response": response, **parts, **id}}
 
@@ -323,20 +324,21 @@ class _DialogInContents:
             if isinstance(result, FunctionResult):
                 media = [part for part in result.attachments if not self._is_in_result(part)]
                 encoded += [{"text": announced(result, result.provider_id)}] if media else []
-                encoded += [named for part in media for named in self._name_media(part)]
+                encoded += [named for part in media for named in _name_media(part)]
         return encoded
 
-    def _name_media(self, part: Image | Document) -> list[dict[str, Any]]:
-        name = part.name if isinstance(part, Document) else None
-        return [*([{"text": f"{name}:"}] if name else []), self._media(part)]
 
-    def _media(self, part: Image | Document) -> dict[str, Any]:
-        check_visible(part, self._model, images=self._images)
-        media_type = _media_type(part)
-        if part.data is not None:
-            return {"inlineData": {"mimeType": media_type, "data": base64.b64encode(part.data).decode()}}
-        file = {"fileUri": part.url}
-        return {"fileData": {**file, "mimeType": media_type} if media_type else file}
+def _name_media(part: Image | Document) -> list[dict[str, Any]]:
+    name = part.name if isinstance(part, Document) else None
+    return [*([{"text": f"{name}:"}] if name else []), _media(part)]
+
+
+def _media(part: Image | Document) -> dict[str, Any]:
+    media_type = _media_type(part)
+    if part.data is not None:
+        return {"inlineData": {"mimeType": media_type, "data": base64.b64encode(part.data).decode()}}
+    file = {"fileUri": part.url}
+    return {"fileData": {**file, "mimeType": media_type} if media_type else file}
 
 
 def _media_type(part: Image | Document) -> str | None:
@@ -347,10 +349,7 @@ def _media_type(part: Image | Document) -> str | None:
 
 
 def _system(message: Message) -> list[dict[str, Any]]:
-    for part in message.parts:
-        if isinstance(part, MEDIA):
-            raise UsageError(f"a system message: expected no image or document, got {part!r}")
-    text = "".join([part.text for part in message.parts if isinstance(part, Text)])
+    text = text_of(message)
     opaque = [part.data for part in message.parts if isinstance(part, Opaque) and part.wire == WIRE]
     return [*([{"text": text}] if text else []), *opaque]
 

@@ -15,7 +15,9 @@ from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.output import Output
 from fsm_agent.providers.codec import (
     CHOICES,
+    FILES,
     Codec,
+    DialogEncoder,
     Profile,
     check_settings,
     encoded_dialog,
@@ -26,16 +28,14 @@ from fsm_agent.providers.codec import (
     wire_name,
 )
 from fsm_agent.providers.content import (
-    MEDIA,
     CallIds,
     announced,
     arguments_text,
-    check_visible,
     file_name,
     in_words,
     location,
-    misplaced,
     set_options,
+    text_of,
     untakeable,
     wire_type,
 )
@@ -86,15 +86,15 @@ class OpenAIChatCodec(Codec):
         return ChatDecoder(headers)
 
 
-class _DialogInEntries:
+class _DialogInEntries(DialogEncoder):
     """Encodes a dialog as entries.
 
     Entries with the role 'tool' take only text, so attachments to function results follow the round.
     """
 
     def __init__(self, model: str, profile: Profile) -> None:
-        self._model = model
         self._profile = profile
+        self._is_gemini = "gemini" in model.lower()
         self._ids = CallIds(exactly=profile.call_id_chars)
         self._entries: list[dict[str, Any]] = []
         self._beside: list[Any] = []
@@ -107,19 +107,36 @@ class _DialogInEntries:
         return [{"role": "user", "content": self._beside}] if self._beside else []
 
     def add(self, message: Message) -> None:
-        model, profile = self._model, self._profile
-        results = [(part, self._ids.of_result(part)) for part in message.parts if isinstance(part, FunctionResult)]
+        results = [part for part in message.parts if isinstance(part, FunctionResult)]
         if self._beside and not results:
             self._entries += self._end_of_round()
             self._beside = []
-        for result, id in results:  # some services refuse an empty string as null
-            self._entries.append({"role": "tool", "tool_call_id": id, "content": result.text or "{}"})
+        for result in results:
+            id, text = self._ids.of_result(result), result.text or "{}"  # some services refuse an empty string as null
+            self._entries.append({"role": "tool", "tool_call_id": id, "content": text})
             if result.attachments and message.role != "assistant":
-                self._beside += _attachment_parts(result, id, model, profile)
+                self._beside.append({"type": "text", "text": announced(result, id)})
+                self._beside += map(_media, result.attachments)
         if message.role == "assistant":
-            self._entries.append(_assistant(message, model, profile, self._ids))
-        elif not results or len(results) < len(message.parts):
-            self._entries += _input_entries(message, model, profile)
+            self._entries.append(self._assistant(message))
+        elif message.role == "system":
+            is_plain = Opaque not in map(type, message.parts)
+            content = text_of(message) if is_plain else _content(message.parts)
+            self._entries.append({"role": self._profile.system_role, "content": content})
+        elif message.role == "user" and (not results or len(results) < len(message.parts)):
+            self._entries.append({"role": "user", "content": _content(message.parts)})
+
+    def _assistant(self, message: Message) -> dict[str, Any]:
+        entry: dict[str, Any] = {"role": "assistant", "content": text_of(message)}
+        if self._profile.reasoning_name is not None:
+            _think(entry, message, self._profile.reasoning_name)
+        if calls := message.function_calls:
+            encoded = entry["tool_calls"] = []
+            beside = _beside_calls(message) if self._is_gemini else repeat(_NOTHING)
+            for call, extra in zip(calls, beside, strict=False):
+                function = {"name": wire_name(call.name), "arguments": arguments_text(call.arguments_json)}
+                encoded.append({"id": self._ids.of_call(call), "type": "function", "function": function, **extra})
+        return entry
 
 
 def _bridged(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -137,56 +154,26 @@ def _bridged(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return bridged
 
 
-def _input_entries(message: Message, model: str, profile: Profile) -> list[dict[str, Any]]:
-    """Return the entries for a user, system or tool message, without function results."""
-    if message.role == "system":
-        is_plain = Opaque not in map(type, message.parts)
-        content = _text_of(message) if is_plain else _content(message.parts, model, profile)
-        return [{"role": profile.system_role, "content": content}]
-    if message.role == "tool" and not message.parts:
-        return []
-    if message.role == "tool":
-        other = next(part for part in message.parts if not isinstance(part, FunctionResult))
-        raise UsageError(f"a message of role 'tool': expected only function results, got {other.kind!r}")
-    return [{"role": "user", "content": _content(message.parts, model, profile)}]
-
-
-def _attachment_parts(result: FunctionResult, id: str, model: str, profile: Profile) -> list[Any]:
-    media = [_media(part, model, profile) for part in result.attachments]
-    return [{"type": "text", "text": announced(result, id)}, *media] if media else []
-
-
-def _text_of(message: Message) -> str:
-    texts = []
-    for part in message.parts:
-        if isinstance(part, Text):
-            texts.append(part.text)
-        elif isinstance(part, MEDIA):
-            raise misplaced(part, message.role)
-    return "".join(texts)
-
-
-def _content(parts: Sequence[Part], model: str, profile: Profile) -> str | list[Any]:
+def _content(parts: Sequence[Part]) -> str | list[Any]:
     if len(parts) == 1 and isinstance(parts[0], Text):
         return parts[0].text
     content: list[Any] = []
     for part in parts:
         if isinstance(part, Text):
             content.append({"type": "text", "text": part.text})
-        elif isinstance(part, MEDIA):
-            content.append(_media(part, model, profile))
+        elif isinstance(part, FILES):
+            content.append(_media(part))
         elif isinstance(part, Opaque) and part.wire == WIRE:
             content.append(part.data)
     return content or ""
 
 
-def _media(part: Image | Document, model: str, profile: Profile) -> dict[str, Any]:
+def _media(part: Image | Document) -> dict[str, Any]:
     """Return the content part for an image or a file.
 
     The API accepts only PDFs as files: "Expected a base64-encoded data URL with an application/pdf MIME type"
     (https://github.com/pydantic/pydantic-ai/issues/4445, read in November 2026).  Text documents are sent as text.
     """
-    check_visible(part, model, images=profile.images)
     if isinstance(part, Image):
         return {"type": "image_url", "image_url": {"url": part.data_url()}}
     if (text := in_words(part)) is not None:
@@ -194,20 +181,6 @@ def _media(part: Image | Document, model: str, profile: Profile) -> dict[str, An
     if part.data is None or part.media_type != PDF:
         raise untakeable(part, WIRE, "the bytes of a PDF, or text")
     return {"type": "file", "file": {"filename": file_name(part), "file_data": part.data_url()}}
-
-
-def _assistant(message: Message, model: str, profile: Profile, ids: CallIds) -> dict[str, Any]:
-    entry: dict[str, Any] = {"role": "assistant", "content": _text_of(message)}
-    calls = message.function_calls
-    if profile.reasoning_name is not None:
-        _think(entry, message, profile.reasoning_name)
-    if calls:
-        encoded = entry["tool_calls"] = []
-        beside = _beside_calls(message) if "gemini" in model.lower() else repeat(_NOTHING)
-        for call, extra in zip(calls, beside, strict=False):
-            function = {"name": wire_name(call.name), "arguments": arguments_text(call.arguments_json)}
-            encoded.append({"id": ids.of_call(call), "type": "function", "function": function, **extra})
-    return entry
 
 
 def _beside_calls(message: Message) -> list[Mapping[str, Any]]:

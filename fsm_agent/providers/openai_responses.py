@@ -24,7 +24,9 @@ from fsm_agent.messages.reply import Reply, Settings
 from fsm_agent.prompts.output import Output
 from fsm_agent.providers.codec import (
     CHOICES,
+    FILES,
     Codec,
+    DialogEncoder,
     Profile,
     adaptations,
     check_settings,
@@ -37,15 +39,13 @@ from fsm_agent.providers.codec import (
     wire_name,
 )
 from fsm_agent.providers.content import (
-    MEDIA,
     CallIds,
     announced,
     arguments_text,
-    check_visible,
     file_name,
     location,
-    misplaced,
     set_options,
+    text_of,
     wire_type,
 )
 from fsm_agent.providers.openai_responses_reply import CALLS, TEXTS, WIRE, ResponsesDecoder, entries, item_type, without
@@ -243,11 +243,10 @@ def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any
     return {name: value for name, value in fields.items() if value is not None}
 
 
-class _DialogInItems:
+class _DialogInItems(DialogEncoder):
     """Encodes a dialog as items, in which each call and its result share an id that is unique in the dialog."""
 
     def __init__(self, model: str, profile: Profile, reasoning_key: str) -> None:
-        self._model = model
         self._profile = profile
         self._reasoning_key = reasoning_key
         self._ids = CallIds(most=MAX_ID)
@@ -261,49 +260,27 @@ class _DialogInItems:
         self.items += self._reply_items(message) if message.role == "assistant" else self._input_items(message)
 
     def _input_items(self, message: Message) -> Iterator[Any]:
-        texts = [part.text for part in message.parts if isinstance(part, Text)]
         content: list[Any] = []
         items: list[Any] = []
         for part in message.parts:
-            if isinstance(part, Opaque) and part.wire == WIRE and not item_type(part.data).startswith("input_"):
-                items.append(part.data)
-            else:
-                content += self._content(part, message)
+            if isinstance(part, Text):
+                content.append({"type": "input_text", "text": part.text})
+            elif isinstance(part, FILES):
+                content.append(_media(part))
+            elif isinstance(part, Opaque) and part.wire == WIRE:
+                is_item = not item_type(part.data).startswith("input_")
+                (items if is_item else content).append(part.data)
+        if content and message.role == "tool":
+            raise UsageError(f"a message of role 'tool': expected only function results, got {content[0]!r:.80}")
         role = self._profile.system_role if message.role == "system" else message.role
+        texts = [part for part in message.parts if isinstance(part, Text)]
         is_plain = len(content) == len(texts) and (message.role == "system" or len(texts) < 2)
         if content or (not message.parts and message.role != "tool"):
-            yield {"role": role, "content": "".join(texts) if is_plain else content}
+            yield {"role": role, "content": text_of(message) if is_plain else content}
         yield from items
-
-    def _content(self, part: Part, message: Message) -> list[Any]:
-        if isinstance(part, FunctionResult) or (isinstance(part, Opaque) and part.wire != WIRE):
-            return []
-        if message.role == "tool":
-            raise UsageError(f"a message of role 'tool': expected only function results, got {part.kind!r}")
-        if isinstance(part, Opaque):
-            return [part.data]
-        if isinstance(part, Text):
-            return [{"type": "input_text", "text": part.text}]
-        if not isinstance(part, MEDIA):
-            return []
-        if message.role != "user":
-            raise misplaced(part, message.role)
-        return [self._media(part)]
-
-    def _media(self, part: Image | Document) -> dict[str, Any]:
-        """Encode an image or a file as https://developers.openai.com/api/docs/guides/file-inputs (2026-11) says."""
-        check_visible(part, self._model, images=self._profile.images)
-        if isinstance(part, Image):
-            return {"type": "input_image", "detail": "auto", "image_url": part.data_url()}
-        if part.data is None:
-            return {"type": "input_file", "file_url": part.data_url()}
-        return {"type": "input_file", "filename": file_name(part), "file_data": part.data_url()}
 
     def _reply_items(self, message: Message) -> list[Any]:
         """Return the items for the model's message, without reasoning that the service would refuse."""
-        for part in message.parts:
-            if isinstance(part, MEDIA):
-                raise misplaced(part, message.role)
         items = [_strip_refused(item) for head, parts in _group_by_item(message) for item in self._items(head, parts)]
         items = [item for item in items if item_type(item) != "reasoning" or item.get(self._reasoning_key)]
         while items and item_type(items[-1]) == "reasoning":  # refused without the item that follows it
@@ -359,7 +336,7 @@ class _DialogInItems:
             yield from self._screen(result, id, head)
         elif result.attachments:
             words = [{"type": "input_text", "text": result.text}] if result.text else []
-            output = [*words, *[self._media(part) for part in result.attachments]]
+            output = [*words, *map(_media, result.attachments)]
             yield {"type": f"{kind}_output", "call_id": id, "output": output}
         else:  # some services refuse an empty string as null
             yield {"type": f"{kind}_output", "call_id": id, "output": result.text or "{}"}
@@ -369,7 +346,6 @@ class _DialogInItems:
         rest = list(result.attachments)
         screen = next((part for part in reversed(rest) if isinstance(part, Image)), None)
         if screen is not None:
-            check_visible(screen, self._model, images=self._profile.images)
             rest.remove(screen)
         shown = {"type": "computer_screenshot", "image_url": (screen or _UNSEEN).data_url()}
         item: dict[str, Any] = {"type": "computer_call_output", "call_id": id, "output": shown}
@@ -379,8 +355,17 @@ class _DialogInItems:
         text = result.text.strip()
         if text or rest:
             words = f"{announced(result, id)}\n{text}".strip()
-            content = [{"type": "input_text", "text": words}, *[self._media(part) for part in rest]]
+            content = [{"type": "input_text", "text": words}, *map(_media, rest)]
             yield {"role": "user", "content": content}
+
+
+def _media(part: Image | Document) -> dict[str, Any]:
+    """Encode an image or a file as https://developers.openai.com/api/docs/guides/file-inputs (2026-11) says."""
+    if isinstance(part, Image):
+        return {"type": "input_image", "detail": "auto", "image_url": part.data_url()}
+    if part.data is None:
+        return {"type": "input_file", "file_url": part.data_url()}
+    return {"type": "input_file", "filename": file_name(part), "file_data": part.data_url()}
 
 
 def _group_by_item(message: Message) -> Iterator[tuple[Any, list[Part]]]:
