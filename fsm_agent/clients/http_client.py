@@ -60,10 +60,6 @@ class HttpClient(SyncVerbs):
     ) -> None:
         if isinstance(provider, str):
             provider = PROVIDERS.find(provider)
-        require(
-            "provider", provider, isinstance(provider, Provider), "a name such as 'openai', or a Provider", ConfigError
-        )
-        require("model", model, isinstance(model, str), "the name that the provider gives the model", ConfigError)
         require("headers", headers, isinstance(headers, Mapping | None), "a mapping of strings", ConfigError)
         self._access = Access(
             provider=provider, model=model, api_key=api_key, base_url=base_url, headers=dict(headers or {})

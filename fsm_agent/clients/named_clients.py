@@ -34,7 +34,6 @@ def client_for(
         >>> client_for("openai:gpt-5-mini", api_key="sk-example").name
         'openai:gpt-5-mini'
     """
-    require("model", model, isinstance(model, str), "'provider:model'", ConfigError)
     provider, name = split_model(model)
     if wire is not None:
         provider = provider.over(wire)
@@ -66,7 +65,6 @@ def register_client(name: str, make: MakeClient, *, overwrite: bool = False) -> 
         >>> Agent("shop-example:small").call("Hello").output
         'Hi.'
     """
-    require("make of a client", make, callable(make), "a function of the model's name", ConfigError)
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"the name of a client: expected lower-case letters, digits, '-', '_' and '.', got {name!r:.80}"
