@@ -6,6 +6,7 @@ import base64
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from fsm_agent._internal.structs import differing
 from fsm_agent.call.effects import Request
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
@@ -30,7 +31,7 @@ from fsm_agent.providers.codec import (
     DialogEncoder,
     Profile,
     RequestForm,
-    adaptations,
+    check_effort,
     check_settings,
     choose_form,
     encoded_dialog,
@@ -46,7 +47,6 @@ from fsm_agent.providers.content import (
     CallIds,
     announced,
     arguments_object,
-    location,
     set_options,
     untakeable,
     wire_type,
@@ -147,11 +147,8 @@ class AnthropicCodec(Codec):
         can_force = not _reasons_by_budget(request, profile_as(AnthropicProfile, profile))
         return choose_form(request, profile, takes=lambda output: _takes(output, SchemaLimits()), can_force=can_force)
 
-    def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
-        own = profile_as(AnthropicProfile, profile)
-        return adaptations(
-            self.request_form(request, own), own, taken_settings=_accepted_settings(request.settings, own)
-        )
+    def taken_settings(self, settings: Settings, profile: Profile) -> frozenset[str]:
+        return _accepted_settings(settings, profile_as(AnthropicProfile, profile))
 
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
         """Return the beta headers that the hosted tools and bound reasoning need."""
@@ -236,22 +233,16 @@ def _tool(function: Function, is_enforced: bool) -> dict[str, Any]:
 
 
 def _reasoning(settings: Settings, max_tokens: int, model: str, profile: AnthropicProfile) -> dict[str, Any]:
-    effort = settings.reasoning_effort
-    if effort is None or (effort == "none" and profile.reasoning is None):
+    effort, known = settings.reasoning_effort, SHARES if profile.reasoning == "budget" else None
+    reasons, stops = profile.reasoning is not None, profile.reasoning_off is not None
+    check_effort(settings, model, reasons=reasons, stops=stops, known=known)
+    if effort is None or not reasons:
         return {}
     if effort == "none":
-        if profile.reasoning_off is None:
-            raise UsageError(
-                f"reasoning_effort: expected 'low' or more, since the model {model!r} always reasons, got 'none'"
-            )
         return {"thinking": {"type": profile.reasoning_off}}
-    if profile.reasoning is None:
-        raise UsageError(f"reasoning_effort: expected None, since the model {model!r} does not reason, got {effort!r}")
     if profile.reasoning == "adaptive":
         level = "low" if effort == "minimal" else effort
         return {"thinking": {"type": "adaptive"}, "output_config": {"effort": level}}
-    if effort not in SHARES:
-        raise UsageError(f"reasoning_effort: expected {' or '.join(map(repr, SHARES))}, got {effort!r:.80}")
     budget = max(MIN_BUDGET, int(max_tokens * SHARES[effort]))
     if budget >= max_tokens:
         raise UsageError(
@@ -270,11 +261,7 @@ def _accepted_settings(settings: Settings, profile: AnthropicProfile) -> frozens
 
 
 def _settings(settings: Settings, model: str, profile: AnthropicProfile) -> dict[str, Any]:
-    if settings.top_logprobs is not None:
-        raise UsageError(
-            f"top_logprobs: expected None, since the model {model!r} reports no logprobs, got {settings.top_logprobs!r}"
-        )
-    check_settings(settings, model, profile)
+    check_settings(settings, model, profile.changed(logprobs=False))
     fields: dict[str, Any] = {"stop_sequences": list(settings.stop) or None}
     fields |= {name: getattr(settings, name) for name in sorted(_accepted_settings(settings, profile))}
     return {name: value for name, value in fields.items() if value is not None}
@@ -473,7 +460,7 @@ def _hosted_tool(tool: HostedTool, type_: str) -> dict[str, Any]:
         case WebSearch():
             options = options_of("allowed_domains", "blocked_domains", "max_uses", "user_location")
             if tool.user_location is not None:
-                options["user_location"] = {"type": "approximate", **location(tool.user_location)}
+                options["user_location"] = {"type": "approximate", **differing(tool.user_location)}
             options |= {name: list(domains) for name, domains in options.items() if isinstance(domains, tuple)}
             return {"type": type_, "name": "web_search", **options}
         case CodeExecution():

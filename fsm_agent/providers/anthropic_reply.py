@@ -8,13 +8,6 @@ from typing import Any
 import pydantic_core
 
 from fsm_agent.functions.hosted_calls import COMPUTER, as_action
-from fsm_agent.messages.events import (
-    ArgumentsDelta,
-    FunctionCallCompleted,
-    FunctionCallStarted,
-    ReasoningDelta,
-    TextDelta,
-)
 from fsm_agent.messages.message import FunctionCall, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import Finish, Reply, Usage
 from fsm_agent.providers.codec import Decoder
@@ -46,7 +39,7 @@ FINISHES: dict[str, Finish] = {
 _READ_KEYS = {"text": {"text"}, "thinking": {"thinking"}, "tool_use": {"id", "name", "input"}}  # kept in our parts
 _TYPES = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "tool_use"}
 # By the type of a block, which is also the key of its text.
-_STREAMED: dict[str, type[TextDelta] | type[ReasoningDelta]] = {"text": TextDelta, "thinking": ReasoningDelta}
+_STREAMED: dict[str, type[Text] | type[Reasoning]] = {"text": Text, "thinking": Reasoning}
 _DIRECT = {"type": "direct"}  # the usual caller of a function: the model itself
 
 
@@ -115,7 +108,6 @@ class AnthropicDecoder(Decoder):
         self._container: str | None = None
         self._blocks: list[_Block] = []
         self._by_index: dict[int, _Block] = {}
-        self._calls = 0
 
     def take(self, event: dict[str, Any]) -> None:
         if self.is_over:
@@ -204,9 +196,7 @@ class AnthropicDecoder(Decoder):
         if isinstance(index, int):
             self._by_index[index] = block
         if block.type == "tool_use" and (name := text_or_none(data.get("name"))):
-            block.call = self._calls
-            self._calls += 1
-            self.deltas.append(FunctionCallStarted(block.call, name, text_or_none(data.get("id"))))
+            block.call = self.deltas.begin_call(name, text_or_none(data.get("id")))
         elif block.type in _STREAMED:
             self._tell(block.type, block.begin(block.type))
         elif block.type == "fallback" and isinstance(successor := data.get("to"), dict):
@@ -249,16 +239,16 @@ class AnthropicDecoder(Decoder):
                 block.data[key] = value
 
     def _tell(self, key: str, text: str) -> None:
-        if text and key in _STREAMED:
-            self.deltas.append(_STREAMED[key](text))
+        if key in _STREAMED:
+            self.deltas.say(_STREAMED[key], text)
 
     def _take_arguments(self, block: _Block, piece: str) -> None:
         block.is_whole = False
         self._tell_arguments(block, block.arguments.add(piece))
 
     def _tell_arguments(self, block: _Block, text: str) -> None:
-        if text and block.call is not None:
-            self.deltas.append(ArgumentsDelta(block.call, text))
+        if block.call is not None:
+            self.deltas.add_arguments(block.call, text)
 
     def _end(self, block: _Block) -> None:
         """End a block.  If no pieces of its arguments arrived, they were complete at its start or are empty."""
@@ -280,7 +270,7 @@ class AnthropicDecoder(Decoder):
         block.is_whole = True
         self._tell_arguments(block, block.arguments.end())
         if block.call is not None:
-            self.deltas.append(FunctionCallCompleted(block.call))
+            self.deltas.complete_call(block.call)
 
     def _end_all(self) -> None:
         self.is_ended = self.is_over = True

@@ -24,7 +24,15 @@ from fsm_agent._internal.structs import Value
 from fsm_agent.call.effects import TEXT, Request
 from fsm_agent.errors import BadReply, ProviderError, UsageError
 from fsm_agent.functions.function import Function
-from fsm_agent.messages.events import Delta, UsageReported
+from fsm_agent.messages.events import (
+    ArgumentsDelta,
+    Delta,
+    FunctionCallCompleted,
+    FunctionCallStarted,
+    ReasoningDelta,
+    TextDelta,
+    UsageReported,
+)
 from fsm_agent.messages.message import (
     PDF,
     Attachment,
@@ -34,6 +42,7 @@ from fsm_agent.messages.message import (
     Message,
     Opaque,
     Part,
+    Reasoning,
     Role,
     Text,
 )
@@ -352,7 +361,12 @@ class Codec(ABC):
 
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
         """Return a description of each thing that `encode` changes or omits because the model does not support it."""
-        return adaptations(self.request_form(request, profile), profile, taken_settings=taken_settings(profile))
+        taken = self.taken_settings(request.settings, profile)
+        return adaptations(self.request_form(request, profile), profile, taken_settings=taken)
+
+    def taken_settings(self, settings: Settings, profile: Profile) -> frozenset[str]:
+        """Return the sampling settings that `encode` sends.  The others are omitted."""
+        return taken_settings(profile)
 
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
         """Return the additional headers for this request.  Their values are appended to those of existing headers."""
@@ -443,6 +457,27 @@ def check_settings(settings: Settings, model: str, profile: Profile) -> None:
         )
 
 
+def check_effort(settings: Settings, model: str, *, reasons: bool, stops: bool, known: Collection[str] | None) -> None:
+    """Check that the model can reason with this effort, or can be told not to reason.
+
+    Args:
+        settings: The settings.
+        model: The model's name.
+        reasons: Whether the model can reason.
+        stops: Whether the model can be told not to reason.
+        known: The known efforts, or None if the wire takes any word.
+    """
+    effort, right = settings.reasoning_effort, ""
+    if effort == "none" and reasons and not stops:
+        right = f"'low' or more, since the model {model!r} always reasons"
+    elif effort not in (None, "none") and not reasons:
+        right = f"None, since the model {model!r} does not reason"
+    elif effort not in (None, "none") and known is not None and effort not in known:
+        right = " or ".join(map(repr, known))
+    if right:
+        raise UsageError(f"reasoning_effort: expected {right}, got {effort!r:.80}")
+
+
 def taken_settings(profile: Profile) -> frozenset[str]:
     """Return the sampling settings that the model accepts.  The others are omitted.
 
@@ -527,12 +562,57 @@ def merged_body(body: Mapping[str, Any], *extras: Mapping[str, Any]) -> dict[str
     return whole
 
 
+class Deltas:
+    """The deltas of a reply that a decoder has found, in order, until they are taken.
+
+    Empty texts are no deltas.
+
+    Attributes:
+        calls: The number of function calls that have begun.
+    """
+
+    __slots__ = ("_found", "calls")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._found: list[Delta] = []
+
+    def say(self, kind: type[Text] | type[Reasoning], text: str) -> None:
+        """Add a piece of the answer or of the reasoning."""
+        if text:
+            self._found.append(TextDelta(text) if kind is Text else ReasoningDelta(text))
+
+    def begin_call(self, name: str, id: str | None) -> int:
+        """Begin a function call and return its index."""
+        self._found.append(FunctionCallStarted(self.calls, name, id))
+        self.calls += 1
+        return self.calls - 1
+
+    def add_arguments(self, index: int, text: str) -> None:
+        """Add a piece of a call's arguments."""
+        if text:
+            self._found.append(ArgumentsDelta(index, text))
+
+    def complete_call(self, index: int) -> None:
+        """Say that a call's arguments are complete."""
+        self._found.append(FunctionCallCompleted(index))
+
+    def report(self, usage: Usage) -> None:
+        """Report all counts so far."""
+        self._found.append(UsageReported(usage))
+
+    def take(self) -> list[Delta]:
+        """Remove and return the deltas."""
+        taken, self._found = self._found, []
+        return taken
+
+
 class Decoder(ABC):
     """Decodes one response with status 200: a complete body with `read`, or a stream with `feed`, `end` and `finish`.
 
     The result does not depend on how the bytes of a stream are split.
 
-    A subclass defines `take` and `reply`, appends to `deltas`, and sets `is_ended`.  It raises `reported_error` if the
+    A subclass defines `take` and `reply`, adds to `deltas`, and sets `is_ended`.  It raises `reported_error` if the
     service reports an error, and `bad_reply` for anything that it cannot read.  Depending on the wire format, it also
     overrides `take_whole`, `take_other`, `take_held` and `close`, and sets `is_over`.
 
@@ -540,7 +620,7 @@ class Decoder(ABC):
         headers: The response's headers, with lower-case names.
 
     Attributes:
-        deltas: The deltas that the caller of `feed` or `end` has not been given yet.
+        deltas: The deltas for the caller of `feed` or `end`.
         is_whole: True if the response is one JSON object, not a stream.
         usage: The usage reported so far.
         model: The model's name, as reported.
@@ -564,7 +644,7 @@ class Decoder(ABC):
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self.headers = headers
-        self.deltas: list[Delta] = []
+        self.deltas = Deltas()
         self._events = EventStream()
         self._told = self.usage  # the usage reported last
         self._counts: dict[str, Any] = {}  # as the service names them
@@ -606,7 +686,7 @@ class Decoder(ABC):
         """
 
     def close(self, *, is_cut: bool) -> None:  # noqa: B027
-        """End the response, and append the deltas that were held back.
+        """End the response, and add the deltas that were held back.
 
         Args:
             is_cut: True if the stream ended without its end marker, although the reply `is_ended`.
@@ -689,7 +769,7 @@ class Decoder(ABC):
     def feed(self, data: bytes) -> list[Delta]:
         """Read the next bytes and return the deltas that they complete."""
         self._take_events(self._events.feed(data))
-        return self._drained()
+        return self.deltas.take()
 
     def end(self) -> list[Delta]:
         """Return the last deltas.  Call this once all bytes have been read."""
@@ -698,11 +778,7 @@ class Decoder(ABC):
             self._take_events(self._events.finish(), is_cut=True)
             if self._error is None and self.is_ended and not self._is_done:
                 self.close(is_cut=True)
-        return self._drained()
-
-    def _drained(self) -> list[Delta]:
-        deltas, self.deltas = self.deltas, []
-        return deltas
+        return self.deltas.take()
 
     def finish(self) -> Reply:
         """Return the whole reply.  Call this once all bytes have been read.
@@ -759,7 +835,7 @@ class Decoder(ABC):
             self.close(is_cut=False)
         if (usage := self.usage) is not self._told:
             self._told = usage
-            self.deltas.append(UsageReported(usage))
+            self.deltas.report(usage)
 
     def _keep_halves(self, value: Any) -> Any:
         self._has_halves = True

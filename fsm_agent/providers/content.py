@@ -14,7 +14,7 @@ import pydantic_core
 from fsm_agent._internal.structs import decoder_of, differing
 from fsm_agent.call.effects import Request
 from fsm_agent.errors import UsageError
-from fsm_agent.messages.hosted_tools import HostedMCP, HostedTool, UserLocation
+from fsm_agent.messages.hosted_tools import HostedMCP, HostedTool
 from fsm_agent.messages.message import (
     PDF,
     Citation,
@@ -177,12 +177,6 @@ def set_options(tool: HostedTool, *supported: str, type_: str, wire: str) -> dic
             f"the tool {type_!r} of the wire {wire!r} has no option {shown}, which {tool!r} sets; leave it out"
         )
     return options
-
-
-def location(area: UserLocation) -> dict[str, str]:
-    """Return those parts of a location that are known.  All wire formats use the same names for them."""
-    named = {"country": area.country, "region": area.region, "city": area.city, "timezone": area.timezone}
-    return {name: value for name, value in named.items() if value is not None}
 
 
 def call_id(part: FunctionCall | FunctionResult) -> str:

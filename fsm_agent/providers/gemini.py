@@ -32,6 +32,7 @@ from fsm_agent.providers.codec import (
     Codec,
     DialogEncoder,
     Profile,
+    check_effort,
     check_settings,
     encoded_dialog,
     kept,
@@ -193,6 +194,8 @@ def _schema(output: Output) -> dict[str, Any]:
 
 def _settings(settings: Settings, model: str, profile: GeminiProfile) -> dict[str, Any]:
     check_settings(settings, model, profile)
+    reasons, known = profile.reasoning is not None, BUDGETS if profile.reasoning == "budget" else None
+    check_effort(settings, model, reasons=reasons, stops=profile.reasoning_off, known=known)
     accepted = taken_settings(profile)
     fields = {
         "temperature": settings.temperature if "temperature" in accepted else None,
@@ -202,26 +205,18 @@ def _settings(settings: Settings, model: str, profile: GeminiProfile) -> dict[st
         "seed": settings.seed,
         "responseLogprobs": None if settings.top_logprobs is None else True,
         "logprobs": settings.top_logprobs or None,
-        "thinkingConfig": _thinking(settings.reasoning_effort, model, profile),
+        "thinkingConfig": _thinking(settings.reasoning_effort, profile),
     }
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _thinking(effort: str | None, model: str, profile: GeminiProfile) -> dict[str, Any] | None:
-    if effort is None or (effort == "none" and profile.reasoning is None):
+def _thinking(effort: str | None, profile: GeminiProfile) -> dict[str, Any] | None:
+    if effort is None or profile.reasoning is None:
         return None
-    if effort == "none" and not profile.reasoning_off:
-        raise UsageError(
-            f"reasoning_effort: expected 'low' or more, since the model {model!r} always reasons, got 'none'"
-        )
     if effort == "none":
         return {"thinkingBudget": 0}
-    if profile.reasoning is None:
-        raise UsageError(f"reasoning_effort: expected None, since the model {model!r} does not reason, got {effort!r}")
     if profile.reasoning == "level":
         return {"thinkingLevel": effort.upper(), "includeThoughts": True}
-    if effort not in BUDGETS:
-        raise UsageError(f"reasoning_effort: expected {' or '.join(map(repr, BUDGETS))}, got {effort!r:.80}")
     return {"thinkingBudget": BUDGETS[effort], "includeThoughts": True}
 
 

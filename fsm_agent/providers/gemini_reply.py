@@ -9,13 +9,6 @@ from typing import Any
 
 import pydantic_core
 
-from fsm_agent.messages.events import (
-    ArgumentsDelta,
-    FunctionCallCompleted,
-    FunctionCallStarted,
-    ReasoningDelta,
-    TextDelta,
-)
 from fsm_agent.messages.message import FunctionCall, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import Finish, Reply, TokenLogprob, Usage
 from fsm_agent.providers.codec import Decoder
@@ -178,7 +171,6 @@ class GeminiDecoder(Decoder):
         self._block_reason: str | None = None
         self._candidate = FirstChoice()
         self._parts: list[_Words | _Call | Opaque] = []
-        self._calls = 0
         self._open: _Call | None = None  # the call whose arguments are still arriving
         self._has_nameless_call = False
         self._logprobs: list[TokenLogprob] = []
@@ -232,11 +224,12 @@ class GeminiDecoder(Decoder):
         finish = FINISHES.get(self._finish_raw or "")
         if self._block_reason:
             finish = "content_filter"
-        elif finish == "stop" and self._calls:
+        elif finish == "stop" and self.deltas.calls:
             finish = "tool_calls"
         parts = [part if isinstance(part, Opaque) else part.part() for part in self._parts]
         text = "".join([part.text for part in parts if isinstance(part, Text)])
-        if not text and not self._calls and any(isinstance(part, Opaque) and _is_picture(part.data) for part in parts):
+        has_picture = any(isinstance(part, Opaque) and _is_picture(part.data) for part in parts)
+        if has_picture and not text and not self.deltas.calls:
             raise picture_alone(self.headers)
         return self.reply_of(
             cited(parts, grounding(self._grounding, text)),
@@ -287,7 +280,7 @@ class GeminiDecoder(Decoder):
         if not (isinstance(last, _Words) and last.kind is kind and not last.signature and not signature):
             last = _Words(kind, signature)
             self._append(last)
-        self._tell(last, last.text.add(text))
+        self.deltas.say(kind, last.text.add(text))
 
     def _append(self, part: _Words | _Call | Opaque) -> None:
         self._end_words()
@@ -295,11 +288,7 @@ class GeminiDecoder(Decoder):
 
     def _end_words(self) -> None:
         if self._parts and isinstance(last := self._parts[-1], _Words):
-            self._tell(last, last.text.end())
-
-    def _tell(self, words: _Words, text: str) -> None:
-        if text:
-            self.deltas.append(TextDelta(text) if words.kind is Text else ReasoningDelta(text))
+            self.deltas.say(last.kind, last.text.end())
 
     def _take_call(self, entry: Mapping[str, Any], signature: str | None) -> None:
         """Read a call or a piece of one.
@@ -308,10 +297,10 @@ class GeminiDecoder(Decoder):
         """
         if name := text_or_none(entry.get("name")):
             self._close_call()
-            self._open = _Call(self._calls, name, text_or_none(entry.get("id")), signature)
-            self._append(self._open)
-            self._calls += 1
-            self.deltas.append(FunctionCallStarted(self._open.index, name, self._open.id))
+            self._end_words()
+            id = text_or_none(entry.get("id"))
+            self._open = _Call(self.deltas.begin_call(name, id), name, id, signature)
+            self._parts.append(self._open)
         if (call := self._open) is None:
             self._has_nameless_call = self._has_nameless_call or bool(entry)
             return
@@ -333,7 +322,8 @@ class GeminiDecoder(Decoder):
         self._open = None
         arguments = call.args.json()
         call.arguments = arguments[:-1] if is_cut else arguments
-        self.deltas += [ArgumentsDelta(call.index, call.arguments), FunctionCallCompleted(call.index)]
+        self.deltas.add_arguments(call.index, call.arguments)
+        self.deltas.complete_call(call.index)
 
 
 def _is_picture(part: Mapping[str, Any]) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
+from fsm_agent._internal.structs import differing
 from fsm_agent.call.effects import Request
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
@@ -33,7 +34,6 @@ from fsm_agent.providers.content import (
     arguments_text,
     file_name,
     in_words,
-    location,
     set_options,
     text_of,
     untakeable,
@@ -247,7 +247,7 @@ def _hosted_tool(tool: HostedTool, model: str, profile: Profile) -> dict[str, An
         )
     fields: dict[str, Any] = {"search_context_size": tool.context_size} if "context_size" in options else {}
     if tool.user_location is not None:
-        fields["user_location"] = {"type": "approximate", "approximate": location(tool.user_location)}
+        fields["user_location"] = {"type": "approximate", "approximate": differing(tool.user_location)}
     return {key: fields}
 
 

@@ -8,17 +8,9 @@ from typing import Any, Literal
 
 import pydantic_core
 
-from fsm_agent.messages.events import (
-    ArgumentsDelta,
-    Delta,
-    FunctionCallCompleted,
-    FunctionCallStarted,
-    ReasoningDelta,
-    TextDelta,
-)
 from fsm_agent.messages.message import FunctionCall, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
-from fsm_agent.providers.codec import Decoder
+from fsm_agent.providers.codec import Decoder, Deltas
 from fsm_agent.providers.content import (
     FirstChoice,
     as_text,
@@ -51,7 +43,6 @@ FINISHES: dict[str, Finish] = {  # gateways also pass on the words of Gemini and
 }
 _RARE = frozenset({"error", "search_results", "citations", "x_groq"})  # rare keys of a chunk
 Kind = type[Text] | type[Reasoning]
-_DELTAS: dict[Kind, type[TextDelta | ReasoningDelta]] = {Text: TextDelta, Reasoning: ReasoningDelta}
 _OPEN, _CLOSE = "<think>", "</think>"
 _CLOSED = re.compile(r"^[ \t]*</think>[ \t]*(?:\n\s*|\Z)", re.MULTILINE)
 _MOST_BLANKS = 64  # before the tag; more blanks than this belong to the answer and are not held back
@@ -186,21 +177,20 @@ class _Call:
             return self.latest
         return streamed_arguments(joined)
 
-    def complete(self) -> list[Delta]:
-        if self.index is None or self.is_completed:
-            return []
-        self.is_completed = True
+    def rest(self) -> str:
+        """End the arguments, and return the part of them that only now is certain."""
         rest = self.arguments.add("{}") if self.is_empty and not self.arguments else self.arguments.end()
         if self.is_growing:
             rest = self.whole_arguments()[self.told :]
             self.told = self.arguments.length
-        return [*([ArgumentsDelta(self.index, rest)] if rest else []), FunctionCallCompleted(self.index)]
+        return rest
 
 
 class ArrivingCalls:
     """The function calls in a reply, in the order in which their names arrived."""
 
-    def __init__(self) -> None:
+    def __init__(self, deltas: Deltas) -> None:
+        self._deltas = deltas
         self._calls: list[_Call] = []
         self._by_key: dict[Any, _Call] = {}
         self._last: _Call | None = None
@@ -220,10 +210,12 @@ class ArrivingCalls:
                 yield Opaque(wire=WIRE, data=call.beside)
             yield FunctionCall(name=call.name, arguments_json=call.whole_arguments(), provider_id=call.id or None)
 
-    def end(self) -> list[Delta]:
-        return [*self._release(), *[delta for call in self._calls for delta in call.complete()]]
+    def end(self) -> None:
+        self._announce_held()
+        for call in self._calls:
+            self._complete(call)
 
-    def take(self, entry: Mapping[str, Any], *, is_whole: bool) -> list[Delta]:
+    def take(self, entry: Mapping[str, Any], *, is_whole: bool) -> None:
         function = entry.get("function")
         if not isinstance(function, dict) or not (function.get("name") or function.get("arguments")):
             custom = entry.get("custom")
@@ -234,7 +226,8 @@ class ArrivingCalls:
         id, name = text_or_none(entry.get("id")), text_or_none(function.get("name"))
         text = as_text(function.get("arguments"))
         call = self._call(None if is_whole else entry.get("index"), id, name, text, is_whole)
-        deltas = self._release() if self._held is not call else []
+        if self._held is not call:
+            self._announce_held()
         call.id = call.id or id or ""
         call.add_name(name or "")
         call.beside |= {key: entry[key] for key in BESIDE_CALLS if entry.get(key)}
@@ -242,28 +235,28 @@ class ArrivingCalls:
             call.is_whole = call.is_whole or (not call.arguments and _is_object(text))
             text = call.add(text)
         if call.index is not None:
-            return [*deltas, ArgumentsDelta(call.index, text)] if text else deltas
-        if call.name and (is_whole or not call.name_goes_on()):
-            self._held = None
-            return [*deltas, *self._start_call(call)]
-        self._held = call if call.name else None
-        return deltas
+            self._deltas.add_arguments(call.index, text)
+        elif call.name:
+            self._held = call
+            if is_whole or not call.name_goes_on():
+                self._announce_held()
 
-    def _release(self) -> list[Delta]:
-        """Announce the call whose name might have gone on."""
-        held, self._held = self._held, None
-        return self._start_call(held) if held else []
-
-    def _start_call(self, call: _Call) -> list[Delta]:
-        """Announce a call, and complete the previous call if its arguments form a whole object."""
-        is_next = bool(self._calls) and (self._calls[-1].is_empty or _is_object(str(self._calls[-1].arguments)))
-        deltas = self._calls[-1].complete() if is_next else []
-        call.index = len(self._calls)
+    def _announce_held(self) -> None:
+        """Announce the call whose name might have gone on, and complete the previous call if it is a whole object."""
+        if (call := self._held) is None:
+            return
+        self._held = None
+        if self._calls and (self._calls[-1].is_empty or _is_object(str(self._calls[-1].arguments))):
+            self._complete(self._calls[-1])
+        call.index = self._deltas.begin_call(call.name, call.id or None)
         self._calls.append(call)
-        deltas.append(FunctionCallStarted(call.index, call.name, call.id or None))
-        if text := str(call.arguments)[: call.told if call.is_growing else None]:
-            deltas.append(ArgumentsDelta(call.index, text))
-        return deltas
+        self._deltas.add_arguments(call.index, str(call.arguments)[: call.told if call.is_growing else None])
+
+    def _complete(self, call: _Call) -> None:
+        if call.index is not None and not call.is_completed:
+            call.is_completed = True
+            self._deltas.add_arguments(call.index, call.rest())
+            self._deltas.complete_call(call.index)
 
     def _call(self, index: Any, id: str | None, name: str | None, text: str, is_new: bool) -> _Call:
         """Return the call that a piece belongs to, found by index or id, or else the last call.
@@ -321,7 +314,7 @@ class ChatDecoder(Decoder):
         self._sources: Any = None
         self._refusal = ArrivingText()
         self._logprobs: list[TokenLogprob] = []
-        self._calls = ArrivingCalls()
+        self._calls = ArrivingCalls(self.deltas)
 
     def take(self, document: dict[str, Any]) -> None:
         """Read a chunk or a complete response.
@@ -361,7 +354,7 @@ class ChatDecoder(Decoder):
         untold = [text for entry in self._details for text in entry.values() if isinstance(text, ArrivingText)]
         for text in (self._refusal, *untold):
             text.end()
-        self.deltas += self._calls.end()
+        self._calls.end()
 
     def reply(self) -> Reply:
         """Return the reply.
@@ -444,21 +437,21 @@ class ChatDecoder(Decoder):
         if calls := delta.get("tool_calls"):
             for call in calls if isinstance(calls, list) else [calls]:
                 if isinstance(call, dict):
-                    self.deltas += self._calls.take(call, is_whole=self.is_whole)
+                    self._calls.take(call, is_whole=self.is_whole)
         elif isinstance(function := delta.get("function_call"), dict):
             entry = {"index": "function_call", "function": function}
-            self.deltas += self._calls.take(entry, is_whole=self.is_whole)
+            self._calls.take(entry, is_whole=self.is_whole)
 
     def _add_text(self, kind: Kind, piece: str) -> None:
         if not self._texts or self._texts[-1][0] is not kind:
             self._end_text()
             self._texts.append((kind, ArrivingText()))
-        if text := self._texts[-1][1].add(piece):
-            self.deltas.append(_DELTAS[kind](text))
+        self.deltas.say(kind, self._texts[-1][1].add(piece))
 
     def _end_text(self) -> None:
-        if self._texts and (text := self._texts[-1][1].end()):
-            self.deltas.append(_DELTAS[self._texts[-1][0]](text))
+        if self._texts:
+            kind, text = self._texts[-1]
+            self.deltas.say(kind, text.end())
 
     def _add_words(self, piece: str) -> None:
         for kind, text in self._tags.feed(self._content.add(piece)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from fsm_agent._internal.structs import differing
 from fsm_agent.call.effects import Request
 from fsm_agent.errors import BadReply, UsageError
 from fsm_agent.functions.function import Function
@@ -28,7 +29,6 @@ from fsm_agent.providers.codec import (
     Codec,
     DialogEncoder,
     Profile,
-    adaptations,
     check_settings,
     encoded_dialog,
     kept,
@@ -43,7 +43,6 @@ from fsm_agent.providers.content import (
     announced,
     arguments_text,
     file_name,
-    location,
     set_options,
     text_of,
     wire_type,
@@ -103,8 +102,8 @@ class OpenAIResponsesCodec(Codec):
                 body["stream"] = True
             return to_json(merged_body(body, extra))
 
-    def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
-        return adaptations(self.request_form(request, profile), profile, taken_settings=_accepted_settings(profile))
+    def taken_settings(self, settings: Settings, profile: Profile) -> frozenset[str]:
+        return _accepted_settings(profile)
 
     def decoder(self, headers: Mapping[str, str]) -> ResponsesDecoder:
         return ResponsesDecoder(headers)
@@ -174,7 +173,7 @@ def _search(tool: WebSearch, type_: str) -> dict[str, Any]:
     if "context_size" in options:
         fields["search_context_size"] = tool.context_size
     if tool.user_location is not None:
-        fields["user_location"] = {"type": "approximate", **location(tool.user_location)}
+        fields["user_location"] = {"type": "approximate", **differing(tool.user_location)}
     return fields
 
 
@@ -223,11 +222,7 @@ def _reasoning_key(profile: Profile, extra: Mapping[str, Any]) -> str:
 
 
 def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any]:
-    check_settings(settings, model, profile)
-    if settings.stop:
-        raise UsageError(
-            f"stop: expected none, since the wire {WIRE!r} does not support stop sequences, got {settings.stop!r:.200}"
-        )
+    check_settings(settings, model, profile.changed(stop=False))
     include = [ENCRYPTED_REASONING] if profile.reasoning_name == "encrypted_content" else []
     include += [LOGPROBS] if settings.top_logprobs is not None else []
     accepted = _accepted_settings(profile)

@@ -14,13 +14,6 @@ from typing import Any, NamedTuple
 import pydantic_core
 
 from fsm_agent.functions.hosted_calls import COMPUTER
-from fsm_agent.messages.events import (
-    ArgumentsDelta,
-    FunctionCallCompleted,
-    FunctionCallStarted,
-    ReasoningDelta,
-    TextDelta,
-)
 from fsm_agent.messages.message import (
     FunctionCall,
     Opaque,
@@ -253,7 +246,6 @@ class ResponsesDecoder(Decoder):
         self._by_key: dict[
             int | str, ArrivingItem
         ] = {}  # by index in the output, which is stable, and by id, which may change
-        self._calls = 0
 
     def take_whole(self, document: dict[str, Any]) -> None:
         if _is_error(document, ""):
@@ -373,11 +365,8 @@ class ResponsesDecoder(Decoder):
         call = call_of({**item.data, "type": item.kind}) if item.call is None else None
         if call is None or not call.name:
             return
-        item.call = self._calls
-        self._calls += 1
-        self.deltas.append(FunctionCallStarted(item.call, call.name, call.provider_id))
-        if arguments := "".join(map(str, item.totals.values())):
-            self.deltas.append(ArgumentsDelta(item.call, arguments))
+        item.call = self.deltas.begin_call(call.name, call.provider_id)
+        self.deltas.add_arguments(item.call, "".join(map(str, item.totals.values())))
 
     def _settle(self, item: ArrivingItem, data: dict[str, Any]) -> None:
         item.data, item.is_done = data, True
@@ -386,7 +375,7 @@ class ResponsesDecoder(Decoder):
             if piece.item == item.kind:
                 self._emit(item, piece, item.total(piece).rest(whole_text(piece, data)))
         if item.kind not in CALLS and item.call is not None and not item.is_completed and (call := call_of(data)):
-            self.deltas.append(ArgumentsDelta(item.call, call.arguments_json))  # these arguments never come in pieces
+            self.deltas.add_arguments(item.call, call.arguments_json)  # these arguments never come in pieces
         self._end_item(item)
 
     def _end_item(self, item: ArrivingItem) -> None:
@@ -395,18 +384,18 @@ class ResponsesDecoder(Decoder):
                 self._emit(item, piece, text.end())
         if item.call is not None and not item.is_completed:
             item.is_completed = True
-            self.deltas.append(FunctionCallCompleted(item.call))
+            self.deltas.complete_call(item.call)
 
     def _emit(self, item: ArrivingItem, piece: DeltaTarget, text: str) -> None:
         if not text:
             return
         item.total(piece).add(text)
         if piece.part == "output_text":
-            self.deltas.append(TextDelta(text))
+            self.deltas.say(Text, text)
         elif piece.item == "reasoning":
-            self.deltas.append(ReasoningDelta(text))
+            self.deltas.say(Reasoning, text)
         elif item.call is not None:
-            self.deltas.append(ArgumentsDelta(item.call, text))
+            self.deltas.add_arguments(item.call, text)
             item.is_completed = False
 
 

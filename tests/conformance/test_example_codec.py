@@ -6,14 +6,10 @@ from conformance.codec_conformance import CodecConformance
 from conformance.streams import ServerEvent
 from fsm_agent import FunctionCall, Usage, UsageError
 from fsm_agent.messages import (
-    ArgumentsDelta,
     Document,
-    FunctionCallCompleted,
-    FunctionCallStarted,
     FunctionResult,
     Image,
     Text,
-    TextDelta,
 )
 from fsm_agent.providers import Codec, Decoder, Profile, check_settings, merged_body, offered_functions, taken_settings
 
@@ -27,25 +23,29 @@ class AcmeDecoder(Decoder):
 
     def take(self, chunk):
         last = len(self.calls) - 1
-        done = [FunctionCallCompleted(last)] if self.calls else []
         match chunk:
             case {"text": str(text)}:
                 self.text += text
-                self.deltas.append(TextDelta(text))
+                self.deltas.say(Text, text)
             case {"call": {"id": str(id), "name": str(name)}}:
+                self.complete(last)
                 self.calls.append([id, name, ""])
-                self.deltas += [*done, FunctionCallStarted(last + 1, name, id)]
+                self.deltas.begin_call(name, id)
             case {"arguments": str(text)} if self.calls:
                 self.calls[-1][2] += text
-                self.deltas.append(ArgumentsDelta(last, text))
+                self.deltas.add_arguments(last, text)
             case {"end": _, "usage": [int(taken), int(given)]}:
                 self.is_ended = True
                 self.usage = Usage(input_tokens=taken, output_tokens=given)
-                self.deltas += done
+                self.complete(last)
             case {"error": _}:
                 raise self.reported_error(chunk)
             case _:
                 raise self.bad_reply(f"no chunk: {chunk!r:.100}")
+
+    def complete(self, last):
+        if last >= 0:
+            self.deltas.complete_call(last)
 
     def take_whole(self, document):
         chunks = document.get("chunks")
