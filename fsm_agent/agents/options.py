@@ -39,7 +39,6 @@ from fsm_agent.store.store import Store
 from fsm_agent.validation import Rules, require, require_fields
 
 MODEL = "'provider:model' such as 'openai:gpt-5-mini', or a client"
-READ_OPTIONS = ("args", "parser_args", "deps", "model", "prompt", "on_change")  # for rebuilding a stored run
 UNNAMED = "agent"  # the name of an agent without a name
 _RESOURCES: Rules = (
     (

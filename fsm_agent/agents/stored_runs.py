@@ -16,7 +16,6 @@ from typing_extensions import Unpack
 from fsm_agent._internal.structs import New
 from fsm_agent.agents.options import (
     MODEL,
-    READ_OPTIONS,
     After,
     Asked,
     AsyncStream,
@@ -42,7 +41,7 @@ from fsm_agent.call.result import CallResult
 from fsm_agent.call.snapshots import OnChange, check_change, check_on_change
 from fsm_agent.context.fitting import View
 from fsm_agent.context.passes import AnyPass
-from fsm_agent.errors import UsageError, hint
+from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import LATER, GivenDeps, deps_for
 from fsm_agent.functions.toolset import Toolset
 from fsm_agent.messages.message import Message
@@ -87,12 +86,11 @@ class BoundRuns(Generic[Result]):
 
         ``start`` holds the delay in seconds, the priority and the service.
         """
-        for name in ("clients", "model"):
-            if (value := options.get(name)) is not None and not isinstance(value, str):
-                raise UsageError(
-                    f"{name}: expected a name, since a store keeps no objects, got {safe_repr(value)}; leave it out,"
-                    " and the worker uses that of its agent"
-                )
+        if not isinstance(model := options.get("model"), str | None):
+            raise UsageError(
+                f"model: expected a name, since a store keeps no objects, got {safe_repr(model)}; leave it out, and the"
+                " worker uses that of its agent"
+            )
         runs = self.all
         process = self._runnable._prepare(task, _without_deps(options))
         definition = self._runnable._definition_of(process)
@@ -272,41 +270,23 @@ class AgentRuns(BoundRuns[CallResult[Out]], Generic[Deps, Out]):
         return await self._asubmit(task, before, (delay_s, priority, service), options)
 
     def get(
-        self,
-        run_id: str,
-        *,
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
-        deps: GivenDeps[Any] = None,
-        model: str | Client | None = None,
-        prompt: Prompt[Any] | None = None,
-        on_change: OnChange = "report",
+        self, run_id: str, *, deps: GivenDeps[Any] = None, prompt: Prompt[Any] | None = None
     ) -> RunHandle[CallResult[Out]]:
         """Return a run's handle, which any process can use to wait for, follow, answer or cancel the run.
 
-        It accepts the same options as `resume`.
+        For ``deps`` and ``prompt``, see `resume`.
 
         Raises:
             RunUnknown: If no run has this name.
             UsageError: If the run belongs to another agent.
         """
-        return self._get(run_id, read_options(args, parser_args, deps, model, prompt, on_change))
+        return self._get(run_id, {"deps": deps, "prompt": prompt})
 
     async def aget(
-        self,
-        run_id: str,
-        *,
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
-        deps: GivenDeps[Any] = None,
-        model: str | Client | None = None,
-        prompt: Prompt[Any] | None = None,
-        on_change: OnChange = "report",
+        self, run_id: str, *, deps: GivenDeps[Any] = None, prompt: Prompt[Any] | None = None
     ) -> RunHandle[CallResult[Out]]:
         """The async version of `get`."""
-        return await asyncio.to_thread(
-            self._get, run_id, read_options(args, parser_args, deps, model, prompt, on_change)
-        )
+        return await asyncio.to_thread(self._get, run_id, {"deps": deps, "prompt": prompt})
 
     def resume(
         self,
@@ -416,28 +396,16 @@ class AgentRuns(BoundRuns[CallResult[Out]], Generic[Deps, Out]):
         options = read_options(args, parser_args, deps, model, prompt, on_change)
         return astream(self._runnable, lambda: aclaim(self._claimer(run_id, answers, by, signal_id, options)))
 
-    def replay(
-        self,
-        run_id: str,
-        *,
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
-        deps: GivenDeps[Any] = None,
-        model: str | Client | None = None,
-        prompt: Prompt[Any] | None = None,
-        on_change: OnChange = "report",
-    ) -> AgentCall[Out]:
+    def replay(self, run_id: str, *, deps: GivenDeps[Any] = None, prompt: Prompt[Any] | None = None) -> AgentCall[Out]:
         """Rebuild a stored run's call from its whole journal, verifying every entry, and return the call.
 
-        It accepts the same options as `resume`.
+        For ``deps`` and ``prompt``, see `resume`.
 
         Raises:
             JournalError: If the journal is damaged or forged, or belongs to another run.
             ReplayError: If the code has changed and now makes different decisions.
         """
-        call: AgentCall[Out] = self.all.replay(
-            run_id, self._to_read(read_options(args, parser_args, deps, model, prompt, on_change))
-        )
+        call: AgentCall[Out] = self.all.replay(run_id, self._to_read({"deps": deps, "prompt": prompt}))
         return call
 
     def at(
@@ -445,19 +413,16 @@ class AgentRuns(BoundRuns[CallResult[Out]], Generic[Deps, Out]):
         run_id: str,
         step: int | None = None,
         *,
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
         deps: GivenDeps[Any] = None,
-        model: str | Client | None = None,
         prompt: Prompt[Any] | None = None,
-        on_change: OnChange = "report",
     ) -> AgentCall[Out]:
         """Return a stored run's call as it was after a step.
 
         Use this to read the ``state``, ``record`` or ``result_so_far`` at that step.
 
         ``step`` is the number of a journal entry, as ``fsm-agent runs show`` counts entries, or 0 for the state before
-        the first entry.  Without ``step``, the whole run is read.  The other options work as in `resume`.
+        the first entry.  Without ``step``, the whole run is read.  For ``deps`` and ``prompt``, see
+        `resume`.
 
         The run does not change, and another driver may continue it at the same time.  The returned call takes no steps;
         use `fork` to continue from it.
@@ -468,9 +433,7 @@ class AgentRuns(BoundRuns[CallResult[Out]], Generic[Deps, Out]):
             JournalError: If the journal is damaged or forged, or belongs to another run.
             ReplayError: If the code has changed and now makes different decisions up to this step.
         """
-        call: AgentCall[Out] = self.all.at(
-            run_id, step, self._to_read(read_options(args, parser_args, deps, model, prompt, on_change))
-        )
+        call: AgentCall[Out] = self.all.at(run_id, step, self._to_read({"deps": deps, "prompt": prompt}))
         return call
 
     def fork(
@@ -480,12 +443,8 @@ class AgentRuns(BoundRuns[CallResult[Out]], Generic[Deps, Out]):
         *,
         new_run_id: str | None = None,
         by: str = "",
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
         deps: GivenDeps[Any] = None,
-        model: str | Client | None = None,
         prompt: Prompt[Any] | None = None,
-        on_change: OnChange = "report",
     ) -> str:
         """Create a new run that continues from a step of a stored run, and return the new run's name.
 
@@ -494,7 +453,7 @@ class AgentRuns(BoundRuns[CallResult[Out]], Generic[Deps, Out]):
         belong to a conversation.
 
         ``new_run_id`` names the fork; creating the same fork again has no effect.  ``by`` names the person who forks
-        the run.  For ``step``, see `at`; for the other options, see `resume`.
+        the run.  For ``step``, see `at`; for ``deps`` and ``prompt``, see `resume`.
 
         Raises:
             RunUnknown: If no run has this name.
@@ -503,8 +462,7 @@ class AgentRuns(BoundRuns[CallResult[Out]], Generic[Deps, Out]):
             JournalError: If the journal is damaged or forged, or belongs to another run.
             ReplayError: If the code has changed and now makes different decisions up to this step.
         """
-        options = read_options(args, parser_args, deps, model, prompt, on_change)
-        return self.all.fork(run_id, step, new_run_id, self._to_read(options), by=by)
+        return self.all.fork(run_id, step, new_run_id, self._to_read({"deps": deps, "prompt": prompt}), by=by)
 
 
 def read_options(
@@ -578,11 +536,9 @@ def definition_of(
 ) -> ProcessFactory:
     """Return the definition with which the agent rebuilds the calls of its runs.
 
-    The options in `READ_OPTIONS` override the header.  If ``keep`` is None, the agent's passes apply.
+    The options, which are those of `AgentRuns.resume`, override the header.  If ``keep`` is None, the agent's passes
+    apply.
     """
-    for name in options:
-        if name not in READ_OPTIONS:
-            raise UsageError(f"unknown option {name!r} of a stored run{hint(name, READ_OPTIONS)}")
     prompt: Prompt | None = options.get("prompt")
     on_change: OnChange = options.get("on_change", "report")
     check_on_change(on_change)

@@ -307,7 +307,9 @@ class FlowVerbs(Runnable[Result], Generic[Task, D, Output, Result]):
         return FlowRun(flow, record, self._run_context(deps, options.get("clients")))
 
     def _prepare_inside(self, data: D, options: Mapping[str, Any], around: InnerCalls) -> FlowRun[D]:
-        _check_known(options, ("deps", "clients", "extra", "by", "run_id"))
+        known = ("deps", "clients", "extra", "by", "run_id")
+        if unknown := [name for name in options if name not in known]:
+            raise UsageError(f"a flow has no option {unknown[0]!r}{hint(unknown[0], known)}")
         made = self._unstored(data, options)
         made.run_context.join(around)
         run = FlowRun(made.flow, around.inner_record(made.record), made.run_context)
@@ -337,7 +339,6 @@ class FlowVerbs(Runnable[Result], Generic[Task, D, Output, Result]):
         return Listener(self._flow.hooks, process, self.name)
 
     def _definition(self, options: Mapping[str, Any]) -> ProcessFactory:
-        _check_known(options, ("deps", "clients"))
         return factory_of(self._flow, self._run_context(options.get("deps"), options.get("clients")))
 
     def _definition_of(self, process: FlowRun[D]) -> ProcessFactory:
@@ -390,12 +391,6 @@ class FlowVerbs(Runnable[Result], Generic[Task, D, Output, Result]):
         models: list[Any] = [*clients, *[agent.model for agent in agents_of(self._flow)]]
         double = next((model for model in models if hasattr(model, "environment_defaults")), cast("Client", None))
         return Environment.of(double, **{"approve": self.approve, **self.environment, "name": self.name})
-
-
-def _check_known(options: Mapping[str, Any], known: Sequence[str]) -> None:
-    for name in options:
-        if name not in known:
-            raise UsageError(f"a flow has no option {name!r}{hint(name, known)}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -161,7 +161,6 @@ class FlowRuns(BoundRuns[Result], Generic[Task, D, Result]):
         /,
         *,
         deps: GivenDeps[Any] = None,
-        clients: Clients | None = None,
         extra: Mapping[str, Any] | None = None,
         by: str = "",
         run_id: str | None = None,
@@ -175,7 +174,6 @@ class FlowRuns(BoundRuns[Result], Generic[Task, D, Result]):
         Args:
             data: The data that the run begins with; see `Flow.call`.
             deps: See `Flow.call`.
-            clients: See `Flow.call`.
             extra: See `Flow.call`.
             by: See `Flow.call`.
             run_id: See `Flow.call`.
@@ -190,7 +188,7 @@ class FlowRuns(BoundRuns[Result], Generic[Task, D, Result]):
             RunExists: If another run has this ``run_id``.
             RunUnknown: If a run in ``after`` does not exist.
         """
-        options = {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id}
+        options = {"deps": deps, "extra": extra, "by": by, "run_id": run_id}
         return self._submit(data, _names(after), (delay_s, priority, service), options)
 
     async def asubmit(
@@ -199,7 +197,6 @@ class FlowRuns(BoundRuns[Result], Generic[Task, D, Result]):
         /,
         *,
         deps: GivenDeps[Any] = None,
-        clients: Clients | None = None,
         extra: Mapping[str, Any] | None = None,
         by: str = "",
         run_id: str | None = None,
@@ -209,28 +206,25 @@ class FlowRuns(BoundRuns[Result], Generic[Task, D, Result]):
         service: str = "",
     ) -> RunHandle[Result]:
         """The async version of `submit`."""
-        options = {"deps": deps, "clients": clients, "extra": extra, "by": by, "run_id": run_id}
+        options = {"deps": deps, "extra": extra, "by": by, "run_id": run_id}
         return await self._asubmit(data, _names(after), (delay_s, priority, service), options)
 
-    def get(self, run_id: str, *, deps: GivenDeps[Any] = None, clients: Clients | None = None) -> RunHandle[Result]:
+    def get(self, run_id: str, *, deps: GivenDeps[Any] = None) -> RunHandle[Result]:
         """Return the handle of a run, to wait for it, follow it, answer it or cancel it from any process.
 
         Args:
             run_id: The name of the run.
             deps: See `Flow.call`.
-            clients: See `Flow.call`.
 
         Raises:
             RunUnknown: If no run has this name.
             UsageError: If the run belongs to another flow.
         """
-        return self._get(run_id, {"deps": deps, "clients": clients})
+        return self._get(run_id, {"deps": deps})
 
-    async def aget(
-        self, run_id: str, *, deps: GivenDeps[Any] = None, clients: Clients | None = None
-    ) -> RunHandle[Result]:
+    async def aget(self, run_id: str, *, deps: GivenDeps[Any] = None) -> RunHandle[Result]:
         """The async version of `get`."""
-        return await asyncio.to_thread(self._get, run_id, {"deps": deps, "clients": clients})
+        return await asyncio.to_thread(self._get, run_id, {"deps": deps})
 
     def resume(
         self,
@@ -315,24 +309,21 @@ class FlowRuns(BoundRuns[Result], Generic[Task, D, Result]):
         options = {"deps": deps, "clients": clients}
         return astream(self._runnable, lambda: aclaim(self._claimer(run_id, answers, by, signal_id, options)))
 
-    def replay(self, run_id: str, *, deps: GivenDeps[Any] = None, clients: Clients | None = None) -> FlowRun[D]:
+    def replay(self, run_id: str, *, deps: GivenDeps[Any] = None) -> FlowRun[D]:
         """Rebuild a stored run from its whole journal, verify each entry, and return the run.
 
         Args:
             run_id: The name of the run.
             deps: See `Flow.call`.
-            clients: See `Flow.call`.
 
         Raises:
             JournalError: If the journal is damaged or forged, or belongs to another flow.
             ReplayError: If the code has changed and now makes different decisions.
         """
-        run: FlowRun[D] = self.all.replay(run_id, self._to_read({"deps": deps, "clients": clients}))
+        run: FlowRun[D] = self.all.replay(run_id, self._to_read({"deps": deps}))
         return run
 
-    def at(
-        self, run_id: str, step: int | str | None = None, *, deps: GivenDeps[Any] = None, clients: Clients | None = None
-    ) -> FlowRun[D]:
+    def at(self, run_id: str, step: int | str | None = None, *, deps: GivenDeps[Any] = None) -> FlowRun[D]:
         """Return a stored run as it was after a step.
 
         You can read the returned run's ``data``, ``state``, ``record`` and ``result_so_far``.  You cannot drive it,
@@ -345,7 +336,6 @@ class FlowRuns(BoundRuns[Result], Generic[Task, D, Result]):
                 or the name of a step that the run had just entered, such as ``"review#3"``; or None for the run as it
                 is now.
             deps: See `Flow.call`.
-            clients: See `Flow.call`.
 
         Raises:
             RunUnknown: If no run has this name.
@@ -353,7 +343,7 @@ class FlowRuns(BoundRuns[Result], Generic[Task, D, Result]):
             JournalError: If the journal is damaged or forged, or belongs to another flow.
             ReplayError: If the code has changed and now makes different decisions up to this step.
         """
-        run: FlowRun[D] = self.all.at(run_id, step, self._to_read({"deps": deps, "clients": clients}))
+        run: FlowRun[D] = self.all.at(run_id, step, self._to_read({"deps": deps}))
         return run
 
     def fork(
@@ -365,7 +355,6 @@ class FlowRuns(BoundRuns[Result], Generic[Task, D, Result]):
         new_run_id: str | None = None,
         by: str = "",
         deps: GivenDeps[Any] = None,
-        clients: Clients | None = None,
     ) -> str:
         """Create a new run that continues from a step of a stored run, and return the new run's name.
 
@@ -380,7 +369,6 @@ class FlowRuns(BoundRuns[Result], Generic[Task, D, Result]):
             new_run_id: The name of the fork, or None for a new name.  Creating the same fork again has no effect.
             by: The name of the person who forks the run and changes the data, for display.
             deps: See `Flow.call`.
-            clients: See `Flow.call`.
 
         Raises:
             RunUnknown: If no run has this name.
@@ -391,7 +379,7 @@ class FlowRuns(BoundRuns[Result], Generic[Task, D, Result]):
             JournalError: If the journal is damaged or forged, or belongs to another flow.
             ReplayError: If the code has changed and now makes different decisions up to this step.
         """
-        factory = self._to_read({"deps": deps, "clients": clients})
+        factory = self._to_read({"deps": deps})
         run: FlowRun[D] = self.all.at(run_id, step, factory)
         assert run.journal is not None
         edit = "" if data is None else to_json(edit_of(run, data, by))
