@@ -51,7 +51,6 @@ from fsm_agent.agents.stored_runs import (
     opening_of,
     warned_of_change,
     with_model,
-    with_options,
 )
 from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt, check_system, check_system_needs
 from fsm_agent.agents.task_messages import PromptResolver, check_needs, check_parser_args, needs_of, resolve_task
@@ -82,6 +81,7 @@ from fsm_agent.runtime.run_function import InnerCalls, current_depth
 from fsm_agent.store.claiming import Claimed, ProcessFactory
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Store
+from fsm_agent.validation import plain_json
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -368,12 +368,9 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
     def _blind(self) -> set[str]:
         return set()
 
-    def _resolve_prompt(self, prompt: Prompt | None, options: Mapping[str, Any]) -> Prompt:
+    def _resolve_prompt(self, prompt: Prompt | None, deps: Any) -> Prompt:
         """Return an earlier call's prompt in its current form, or the agent's own prompt if ``prompt`` is None."""
-        resolved = self._resolver.for_call(prompt or self.prompt, options.get("deps"))
-        if parser_args := options.get("parser_args"):
-            check_parser_args(resolved, parser_args)
-        return resolved
+        return self._resolver.for_call(prompt or self.prompt, deps)
 
     def conversation(self, name: str, *, keep: AnyPass | Sequence[AnyPass] | None = None) -> Conversation[Deps, Out]:
         """Return the conversation with this name in the agent's store.  The first turn creates it.
@@ -401,7 +398,7 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         return definition_of(self, {"deps": deps, "prompt": None if path == self.prompt.path else prompts.get(path)})
 
     def _fingerprints(self, prompts: Sequence[Any]) -> set[str]:
-        known = {self._resolve_prompt(prompt, {"deps": LATER}).fingerprint for prompt in (None, *prompts)}
+        known = {self._resolve_prompt(prompt, LATER).fingerprint for prompt in (None, *prompts)}
         return known | {""} if decides_per_call(self) else known  # for runs that were submitted without deps
 
     def _check_deps(self, deps: Any) -> None:
@@ -461,10 +458,14 @@ class Agent(KnownArguments, CallVerbs[Deps, Out], Closing):
         """
         extra, by = ({}, "") if not is_maker(deps) else asked_in(document, signing_key)
         deps = deps_for(deps, self.name, extra, by)
-        resolved = self._resolve_prompt(prompt, {"parser_args": parser_args, "deps": deps})
+        resolved = self._resolve_prompt(prompt, deps)
+        if parser_args:
+            check_parser_args(resolved, parser_args)
         keys: Any = {"signing_key": signing_key, "on_change": on_change}
         call = warned_of_change(restore(document, resolved, **keys, **self._call_parts(resolved, args, deps)))
-        return with_options(self, call, {"parser_args": parser_args, "model": model})
+        if parser_args:
+            call.record = call.record.changed(parser_args=plain_json("parser_args", parser_args))
+        return call if model is None else with_model(self, call, model)
 
     def as_function(
         self, name: str | None = None, description: str | None = None, **policy: Unpack[AgentPolicy]

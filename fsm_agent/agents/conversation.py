@@ -140,9 +140,6 @@ class Conversation(CallVerbs[Deps, Out]):
         options = {"prompt": process.prompt, "deps": Made(process.deps), "model": process.client}
         return definition_of(self.agent, options, self._keep)
 
-    def _definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> ProcessFactory:
-        return self.agent._definition_of_run(header, deps, prompts)
-
     def _fingerprints(self, prompts: Sequence[Any]) -> set[str]:
         return self.agent._fingerprints(prompts)
 

@@ -86,7 +86,7 @@ class AgentDelegate:
         raise UsageError(f"the agent {self.agent_name!r} as a function cannot take over a dialog; use handoff(…)")
 
     def call_of(self, record: CallRecord, deps: Any, has_approver: bool) -> AgentCall[Any]:
-        prompt = self.agent._resolve_prompt(None, {"deps": deps})
+        prompt = self.agent._resolve_prompt(None, deps)
         parts = self.agent._call_parts(prompt, None, deps)
         parts["has_approver"] = parts["has_approver"] or has_approver
         return AgentCall(record, prompt, **parts)

@@ -22,7 +22,7 @@ from fsm_agent.store.errors import StoreError
 from fsm_agent.store.following import Follower
 from fsm_agent.store.history import read
 from fsm_agent.store.rescheduling import STUCK_STATE, check_not_stuck
-from fsm_agent.store.store import MAX_TIME_S, Loaded, Run, Start
+from fsm_agent.store.store import MAX_TIME_S, Run, Start
 from fsm_agent.store.watching import is_settled
 from fsm_agent.validation import invalid
 
@@ -191,9 +191,6 @@ class RunHandle(Generic[Result]):
         """
         post_answers(self._runnable, self.run_id, answers, by, self._definition, signal_id)
 
-    def _load(self) -> Loaded:
-        return self._runs.store.load(self.run_id, after=None)
-
     def _watch(self, is_news: Callable[[Run], bool]) -> Future[Run]:
         return self._runs.watcher.watch(self.run_id, is_news)
 
@@ -204,7 +201,7 @@ class RunHandle(Generic[Result]):
         """Return a function that returns the run's result or raises its error, or None if it is too early."""
         if not is_settled(self._runs.store.get(self.run_id)):
             return None
-        loaded = self._load()
+        loaded = self._runs.store.load(self.run_id, after=None)
         if not is_settled(loaded.run):
             return None
         check_not_stuck(loaded.run)

@@ -89,9 +89,9 @@ class Runnable(ABC, Generic[Result]):
     def _definition_of(self, process: Any) -> ProcessFactory:
         """Return the definition for rebuilding a process from a store with the options that it was prepared with."""
 
-    @abstractmethod
     def _definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> ProcessFactory:
         """Return the definition with which a `Worker` rebuilds a run's process."""
+        return self._definition({"deps": deps})
 
     @abstractmethod
     def _fingerprints(self, prompts: Sequence[Any]) -> set[str]:
@@ -108,19 +108,15 @@ class Runnable(ABC, Generic[Result]):
     def _check_process(self, process: Any, verb: str) -> None:
         """Refuse to drive a process of another kind or one that belongs to another flow."""
 
-    @abstractmethod
     def _check_resumed(self, claimed: Claimed) -> Claimed:
         """Return a claimed run, or release it and raise an error if it cannot be driven here."""
+        return claimed
 
     @abstractmethod
     def _outcomes(self, run_id: str, answers: Mapping[Any, Any], definition: ProcessFactory) -> Mapping[str, Outcome]:
         """Return answers to a run's questions as outcomes by key."""
 
-    def _call_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
-        return call_inside(self, task, options, around)
-
-    async def _acall_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
-        return await acall_inside(self, task, options, around)
+    _call_inside, _acall_inside = call_inside, acall_inside  # which `Context.call` and `acall` ask for
 
 
 # Driving a process

@@ -53,7 +53,7 @@ from fsm_agent.store.claiming import Claimed, ProcessFactory, aclaim, give_back
 from fsm_agent.store.errors import RunBusy
 from fsm_agent.store.runs import Runs, opened
 from fsm_agent.store.store import Run
-from fsm_agent.validation import plain_json, require, safe_repr
+from fsm_agent.validation import require, safe_repr
 
 if TYPE_CHECKING:
     from fsm_agent.agents.agent import Agent
@@ -296,8 +296,6 @@ class AgentRuns(BoundRuns[CallResult[Out]], Generic[Deps, Out]):
         by: str = "",
         signal_id: str = "",
         sink: Sink | None = None,
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
         deps: GivenDeps[Any] = None,
         model: str | Client | None = None,
         prompt: Prompt[Any] | None = None,
@@ -315,10 +313,8 @@ class AgentRuns(BoundRuns[CallResult[Out]], Generic[Deps, Out]):
             signal_id: An id for a single answer.  Giving the answer again with the same id, for example after
                 `RunBusy`, has no effect.
             sink: Receives every event.
-            args: The settings for the call.  For this and the following options, None keeps the run's original value.
-            parser_args: See `Agent.call`.
             deps: See `Agent.call`.
-            model: See `Agent.call`.
+            model: See `Agent.call`.  None keeps the run's model.
             prompt: The task's prompt, if the task has one of its own.
             on_change: What to do if the prompt has changed since the run began.  ``"report"`` logs the change and sets
                 the result's ``prompt_change``.  ``"error"`` raises an error and leaves the run unchanged.
@@ -336,7 +332,7 @@ class AgentRuns(BoundRuns[CallResult[Out]], Generic[Deps, Out]):
             CallSuspended: If the call is waiting for another answer.
         """
         check_sink(sink)
-        options = read_options(args, parser_args, deps, model, prompt, on_change)
+        options = {"deps": deps, "model": model, "prompt": prompt, "on_change": on_change}
         return run(self._runnable, self._claimer(run_id, answers, by, signal_id, options)(), sink)
 
     async def aresume(
@@ -347,8 +343,6 @@ class AgentRuns(BoundRuns[CallResult[Out]], Generic[Deps, Out]):
         by: str = "",
         signal_id: str = "",
         sink: Sink | None = None,
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
         deps: GivenDeps[Any] = None,
         model: str | Client | None = None,
         prompt: Prompt[Any] | None = None,
@@ -356,7 +350,7 @@ class AgentRuns(BoundRuns[CallResult[Out]], Generic[Deps, Out]):
     ) -> CallResult[Out]:
         """The async version of `resume`."""
         check_sink(sink)
-        options = read_options(args, parser_args, deps, model, prompt, on_change)
+        options = {"deps": deps, "model": model, "prompt": prompt, "on_change": on_change}
         claimed = await aclaim(self._claimer(run_id, answers, by, signal_id, options))
         return await arun(self._runnable, claimed, sink)
 
@@ -367,15 +361,13 @@ class AgentRuns(BoundRuns[CallResult[Out]], Generic[Deps, Out]):
         *,
         by: str = "",
         signal_id: str = "",
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
         deps: GivenDeps[Any] = None,
         model: str | Client | None = None,
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> Stream[Out]:
         """Continue a stored run and yield its events as they happen; see `resume` and `Agent.stream`."""
-        options = read_options(args, parser_args, deps, model, prompt, on_change)
+        options = {"deps": deps, "model": model, "prompt": prompt, "on_change": on_change}
         return stream(self._runnable, lambda: self._claimer(run_id, answers, by, signal_id, options)())
 
     def astream(
@@ -385,15 +377,13 @@ class AgentRuns(BoundRuns[CallResult[Out]], Generic[Deps, Out]):
         *,
         by: str = "",
         signal_id: str = "",
-        args: Mapping[str, Any] | None = None,
-        parser_args: Mapping[str, Any] | None = None,
         deps: GivenDeps[Any] = None,
         model: str | Client | None = None,
         prompt: Prompt[Any] | None = None,
         on_change: OnChange = "report",
     ) -> AsyncStream[Out]:
         """The async version of `stream`."""
-        options = read_options(args, parser_args, deps, model, prompt, on_change)
+        options = {"deps": deps, "model": model, "prompt": prompt, "on_change": on_change}
         return astream(self._runnable, lambda: aclaim(self._claimer(run_id, answers, by, signal_id, options)))
 
     def replay(self, run_id: str, *, deps: GivenDeps[Any] = None, prompt: Prompt[Any] | None = None) -> AgentCall[Out]:
@@ -465,19 +455,6 @@ class AgentRuns(BoundRuns[CallResult[Out]], Generic[Deps, Out]):
         return self.all.fork(run_id, step, new_run_id, self._to_read({"deps": deps, "prompt": prompt}), by=by)
 
 
-def read_options(
-    args: Mapping[str, Any] | None,
-    parser_args: Mapping[str, Any] | None,
-    deps: GivenDeps[Any],
-    model: str | Client | None,
-    prompt: Prompt[Any] | None,
-    on_change: OnChange,
-) -> dict[str, Any]:
-    """Return the options for rebuilding a run's call."""
-    named = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "prompt": prompt}
-    return {**named, "on_change": on_change}
-
-
 def _split_after(after: Any) -> tuple[tuple[str, ...], Any]:
     before = runs_named(after)
     return ((), after) if before is None else (before, None)
@@ -540,6 +517,7 @@ def definition_of(
     apply.
     """
     prompt: Prompt | None = options.get("prompt")
+    model = options.get("model")
     on_change: OnChange = options.get("on_change", "report")
     check_on_change(on_change)
     require("prompt", prompt, prompt is None or isinstance(prompt, Prompt), "the Prompt of the run's task, or None")
@@ -548,15 +526,15 @@ def definition_of(
         seed = seed_of(header)
         check_prompt(header)
         deps = deps_for(options.get("deps"), agent.name, header.extra, header.by)
-        resolved = agent._resolve_prompt(prompt, {**options, "deps": deps})
-        parts = agent._call_parts(resolved, options.get("args") or seed.args or None, deps, keep)
+        resolved = agent._resolve_prompt(prompt, deps)
+        parts = agent._call_parts(resolved, seed.args or None, deps, keep)
         parts["has_approver"] = parts["has_approver"] or seed.is_attended
         call = warned_of_change(call_of(header, seed, document, resolved, earlier, **parts))
         if seed.is_system_own:
             call.system_args = None
         if seed.is_system_late:
             call.opening = opening_of(agent, deps)
-        return with_options(agent, call, options)
+        return call if model is None else with_model(agent, call, model)
 
     def check_prompt(header: Header) -> None:
         path = seed_of(header).prompt
@@ -569,7 +547,7 @@ def definition_of(
     def check_change_too(header: Header) -> None:
         check_change(make(header, None), on_change)  # this checks the path first
 
-    environment = agent._environment_with_model(options.get("model"))
+    environment = agent._environment_with_model(model)
     check = check_change_too if on_change == "error" else None
     return ProcessFactory(
         *(agent.name, make, turn_snapshot, environment.new_id),
@@ -577,14 +555,6 @@ def definition_of(
         check=check,
         check_answered=check or check_prompt,
     )
-
-
-def with_options(agent: Agent[Any, Any], call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:
-    """Set new parser arguments or a new model, if given, on a call that has not been driven, and return the call."""
-    if parser_args := options.get("parser_args"):
-        call.record = call.record.changed(parser_args=plain_json("parser_args", parser_args))
-    model = options.get("model")
-    return call if model is None else with_model(agent, call, model)
 
 
 def with_model(agent: Agent[Any, Any], call: AgentCall[Any], model: Any) -> AgentCall[Any]:

@@ -32,7 +32,6 @@ from fsm_agent.agents.runnable import (
 )
 from fsm_agent.agents.stored_runs import run_name
 from fsm_agent.agents.task_messages import check_needs
-from fsm_agent.call.journal import Header
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.call.snapshots import lost_approval
 from fsm_agent.errors import SnapshotError, UsageError, hint
@@ -56,7 +55,7 @@ from fsm_agent.messages.events import Event
 from fsm_agent.runtime.environment import Approve, Client, Environment
 from fsm_agent.runtime.run_function import InnerCalls, current_depth
 from fsm_agent.store.checks import ended_run
-from fsm_agent.store.claiming import Claimed, ProcessFactory
+from fsm_agent.store.claiming import ProcessFactory
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Store
 
@@ -344,18 +343,12 @@ class FlowVerbs(Runnable[Result], Generic[Task, D, Output, Result]):
     def _definition_of(self, process: FlowRun[D]) -> ProcessFactory:
         return factory_of(self._flow, process.run_context)
 
-    def _definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> ProcessFactory:
-        return self._definition({"deps": deps})
-
     def _check_deps(self, deps: Any) -> None:
         check_deps(deps)
         for agent in agents_of(self._flow):
             agent._check_deps(deps)
         if not is_maker(deps):
             check_needs(deps.value if isinstance(deps, Made) else deps, functions_of(self._flow))
-
-    def _check_resumed(self, claimed: Claimed) -> Claimed:
-        return claimed
 
     def _fingerprints(self, prompts: Sequence[Any]) -> set[str]:
         return {self._flow.fingerprint}

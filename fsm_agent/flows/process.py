@@ -174,7 +174,7 @@ def _call_record(state: CallState[Any, Any], data: Any, depth: int, run_context:
 @child_handle.register(CallState)
 def _call_handle(state: CallState[Any, Any], data: Any, record: CallRecord, run_context: RunContext) -> ChildHandle:
     agent = state.agent_for(data, run_context.agents)
-    prompt = agent._resolve_prompt(state.prompt_for(agent, state.task(data)), {"deps": run_context.deps})
+    prompt = agent._resolve_prompt(state.prompt_for(agent, state.task(data)), run_context.deps)
     parts = agent._call_parts(prompt, None, run_context.deps)
     parts["has_approver"] = parts["has_approver"] or run_context.has_approver
     call = AgentCall(record, prompt, **parts)

@@ -413,7 +413,7 @@ class Tools:
 
     def _resolved(self, user: str) -> Prompt:
         deps = deps_for(self.deps, self.agent.name, {}, user)
-        return self.agent._resolve_prompt(None, {"deps": deps})
+        return self.agent._resolve_prompt(None, deps)
 
     def note_wait(self, name: str) -> None:
         """Record that a call waits for an answer.  Memory holds at most `MOST_WAITED` of these calls."""
