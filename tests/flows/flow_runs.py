@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.paths import ROOT
 
+from fsm_agent.call import Begun
 from fsm_agent.flows import AwaitAnswer, Flow, FlowRun
 from fsm_agent.runtime import adrive, arun, drive, run
 from fsm_agent.testing import Script
@@ -92,6 +93,13 @@ DRIVERS = [by_run, by_threads, by_run_unheard, by_drive, by_arun, by_adrive]  # 
 Driver = Callable[[Flow[Any], FlowRun[Any]], list[Any]]
 everywhere = pytest.mark.parametrize("driven", [by_run, by_arun])  # all else: one driver a world
 in_both_worlds = pytest.mark.parametrize("driven", [by_threads, by_arun])  # where functions run in threads
+
+
+def begun(flow: Any, data: Any, at_s: float = 0.0, **options: Any) -> Any:
+    """Return a run that has entered its first state, to take its steps by hand."""
+    run = flow.prepare(data, **options)
+    run.advance("begin", Begun(at_s=at_s, id="r"))
+    return run
 
 
 def steps_of(one: FlowRun[Any]) -> list[tuple[str, str, str]]:

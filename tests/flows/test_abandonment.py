@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from flow_runs import begun
 
 from fsm_agent import Agent, CallFailed, Limits, Reply, Toolset, function, handoff
 from fsm_agent.call import Begun, Cancelled, Expired, FunctionFailed, Replied, Returned, Slept, Started, Stopped
@@ -124,12 +125,6 @@ class TestDefinition:
         flow_of(gather("both", ask(clerk, name="asking")(lambda d: "?"), other))
 
 
-def begun(flow: Flow[Data], **options: Any) -> Any:
-    run = flow.prepare(Data(), **options)
-    run.advance("begin", Begun(at_s=0.0, id="r"))
-    return run
-
-
 class TestRun:
     """What is not known before it runs is refused in the step that would begin it, and nothing has changed."""
 
@@ -161,7 +156,7 @@ class TestEnds:
 
     @pytest.mark.parametrize("outcome", [Cancelled(reason="enough"), Expired(at_s=9.0)])
     def test_of_the_flow(self, outcome: Any) -> None:
-        run = begun(flow_of(self.asking, limits=FlowLimits(deadline_s=9)))
+        run = begun(flow_of(self.asking, limits=FlowLimits(deadline_s=9)), Data())
         paid_for(run, "asking#1")
         run.advance("", outcome)
         assert run.record.ending.detail.rpartition("; ")[2].startswith("asking#1/pay ")
@@ -170,7 +165,7 @@ class TestEnds:
     def test_of_the_call_alone(self, outcome: Any) -> None:
         hurried = ask(replace(clerk, limits=Limits(deadline_s=9)), name="asking")(lambda d: "?")
         rows = [hurried.done(over), hurried.failed(late, do=lambda d, why: Data(why.detail))]
-        run = begun(Flow("f", Data, start=hurried, rows=rows))
+        run = begun(Flow("f", Data, start=hurried, rows=rows), Data())
         paid_for(run, "asking#1")
         run.advance("asking#1/", outcome)
         assert run.state == "late"
@@ -180,14 +175,14 @@ class TestEnds:
         failing = execute(name="failing")(_nothing)
         both = gather("both", self.asking, failing)
         rows = [both.done(over), both.failed(late, do=lambda d, why: Data(why.detail))]
-        run = begun(Flow("f", Data, start=both, rows=rows))
+        run = begun(Flow("f", Data, start=both, rows=rows), Data())
         paid_for(run, "both#1/asking")
         run.advance("both#1/run:failing", FunctionFailed(text="no"))
         assert run.data.text.startswith("no; asking/pay ")
 
     def test_of_what_is_further_inside(self) -> None:
         asking = ask(boss, name="asking")(lambda d: "?")
-        run = begun(flow_of(asking))
+        run = begun(flow_of(asking), Data())
         message = Message(role="assistant", parts=(function_call("clerk", task="Pay."),))
         run.advance("asking#1/model:0", Replied(reply=Reply(message=message)))
         paid_for(run, "asking#1/run:1.0")
@@ -198,7 +193,7 @@ class TestEnds:
         chosen = ask(lambda d: clerk, str, name="chosen")(lambda d: "?")
         inner = Flow("inner", Data, start=chosen, rows=[chosen.done(over)])
         asking = ask(Agent(model, functions=[inner]), name="asking", within_s=5)(lambda d: "?")
-        run = begun(Flow("f", Data, start=asking, rows=[asking.done(over)]))
+        run = begun(Flow("f", Data, start=asking, rows=[asking.done(over)]), Data())
         message = Message(role="assistant", parts=(function_call("inner"),))
         run.advance("asking#1/model:0", Replied(reply=Reply(message=message)))
         paid_for(run, "asking#1/run:1.0/chosen#1")
@@ -206,7 +201,7 @@ class TestEnds:
         assert "; asking#1/run:1.0/chosen#1/pay " in run.record.ending.detail
 
     def test_one_that_has_ended_is_not_named(self) -> None:
-        run = begun(flow_of(self.asking))
+        run = begun(flow_of(self.asking), Data())
         paid_for(run, "asking#1")
         run.advance("asking#1/run:1.0", Returned(text="paid"))
         run.advance("", Cancelled(reason="enough"))
@@ -224,8 +219,7 @@ def test_the_record_of_a_call_does_not_say_that_it_was_not_run(kind: str) -> Non
         return ""
 
     agent = Agent(model, functions=[pay, look], limits=Limits(deadline_s=9))
-    one = agent.prepare("Pay.")
-    one.advance("begin", Begun(at_s=0.0, id="r"))
+    one = begun(agent, "Pay.")
     message = Message(role="assistant", parts=(function_call("pay"), function_call("look")))
     one.advance("model:0", Replied(reply=Reply(message=message)))
     one.advance("start:1.0", Started())

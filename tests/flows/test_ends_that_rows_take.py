@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flow_runs import everywhere
+from flow_runs import begun, everywhere
 from timed_flows import REAL, freed
 
 from fsm_agent import Agent, Context, Function, MemoryStore, SqliteStore, Worker
-from fsm_agent.call import Begun, Cancelled, Expired, FunctionFailed, Interrupted, Returned, RunAgain, Started
+from fsm_agent.call import Cancelled, Expired, FunctionFailed, Interrupted, Returned, RunAgain, Started
 from fsm_agent.flows import (
     Failure,
     Flow,
@@ -101,12 +101,6 @@ steps_of = [
 ]
 
 
-def begun(flow: Flow[Any], data: Any = None, at_s: float = 100.0) -> Any:
-    run = flow.prepare(Trip() if data is None else data)
-    run.advance("begin", Begun(at_s=at_s, id="r1"))
-    return run
-
-
 def taken(run: Any) -> list[tuple[str, str, str]]:
     return [(step.source, step.trigger, step.guard) for step in run.record.trace]
 
@@ -153,7 +147,7 @@ def test_a_cancellation_at_the_event_of_the_first_is_a_second(driver: str) -> No
     with pytest.raises(FlowFailed):
         flow.run(run)
     assert run.state == "Cancelled"
-    run = begun(flow)
+    run = begun(flow, Trip(), 100.0)
     run.cancel("first")
 
     def again(event: Any) -> None:
@@ -174,7 +168,7 @@ def test_a_cancellation_while_the_first_is_taken_is_a_second(driver: str) -> Non
         return t
 
     flow = trip(asking.done(over), asking.cancelled(undoing, do=take), start=asking)
-    run = begun(flow)
+    run = begun(flow, Trip(), 100.0)
     run.cancel("first")
     with pytest.raises(FlowFailed, match="second"):
         driven_by(driver, run)
@@ -190,7 +184,7 @@ def test_an_action_that_raises_leaves_the_request_for_the_next_driver() -> None:
         return keep(t, why)
 
     flow = trip(asking.done(over), asking.cancelled(undoing, do=broken), start=asking)
-    run = begun(flow)
+    run = begun(flow, Trip(), 100.0)
     run.cancel("now")
     with pytest.raises(LookupError):
         flow.run(run)
@@ -295,7 +289,7 @@ def test_each_end_is_taken_once_and_one_does_not_spend_the_other() -> None:
         start=asking,
         limits=FlowLimits(deadline_s=10),
     )
-    run = begun(flow)
+    run = begun(flow, Trip(), 100.0)
     run.advance("", Cancelled(at_s=101))
     assert (run.state, run.deadline.at_s) == ("patient", 110)  # the deadline still stands
     run.advance("answer:patient#2", Returned(text="1", at_s=102))
@@ -381,7 +375,7 @@ def test_a_compensation_is_not_begun_anew(how: str) -> None:
         start=work,
         limits=FlowLimits(deadline_s=10),
     )
-    run = begun(flow)
+    run = begun(flow, Trip(), 100.0)
     if how == "failure":
         run.advance("answer:work#1", Returned(text="1", at_s=101))
         run.advance("", Cancelled(at_s=102))
@@ -493,7 +487,7 @@ def test_a_row_around_a_flow_gets_what_it_had_come_to(trigger: str) -> None:
 
     limits = FlowLimits(deadline_s=10)
     _, flow = in_trip(lambda s: getattr(s, trigger)(undoing, do=take), limits=limits)
-    run = flow.restore(ordered(begun(flow), "tea", "milk").snapshot())
+    run = flow.restore(ordered(begun(flow, Trip(), 100.0), "tea", "milk").snapshot())
     run.advance("", Cancelled(reason="off", at_s=105) if trigger == "cancelled" else Expired(at_s=110))
     assert (run.state, run.data.notes) == ("undoing", LINES.lines)
     assert [event.event.to for event in run.steps if isinstance(event, Inside)] == ["Cancelled"]  # type: ignore[union-attr]
@@ -542,7 +536,7 @@ def test_a_flow_inside_that_fails_gives_what_it_had_come_to(kind: str) -> None:
 
     rows = [state.done(undoing, do=take), state.failed(undoing, do=take)]
     flow = trip(*rows, start=state)
-    run = begun(flow)
+    run = begun(flow, Trip(), 100.0)
     keys = [effect.key for effect in run.effects if "broken" in effect.key]
     for key in keys[: 1 if kind == "each" else None]:
         run = flow.restore(run.snapshot())
@@ -571,7 +565,7 @@ def test_a_failure_among_results_keeps_the_type_of_its_data_in_a_group() -> None
         return t
 
     flow = trip(both.done(undoing, do=take), start=both)
-    run = begun(flow)
+    run = begun(flow, Trip(), 100.0)
     (key,) = [effect.key for effect in run.effects if "broken" in effect.key]
     run.advance(key, Returned(text='"tea"', at_s=105))
     run.advance("both#1/answer:other", Returned(text="1", at_s=106))
@@ -594,7 +588,7 @@ def test_a_failure_keeps_the_type_of_its_data_where_it_is_annotated() -> None:
 
 def test_a_flow_inside_reacts_to_its_own_cancellation_and_its_own_deadline() -> None:
     _, flow = in_trip(lambda s: s.failed(undoing), inner=order_flow(limits=FlowLimits(deadline_s=5)))
-    run = ordered(begun(flow), "tea")
+    run = ordered(begun(flow, Trip(), 100.0), "tea")
     copy = flow.restore(run.snapshot())
     run.advance("ordering#1/", Cancelled(at_s=102))
     copy.advance("ordering#1/", Expired(at_s=105))
@@ -630,7 +624,7 @@ def charge_trip(**options: Any) -> Flow[Trip]:
 def test_a_cancellation_waits_until_the_result_of_a_running_function_is_known(how: str) -> None:
     """The row of the next state is taken, with data that include the result."""
     flow = charge_trip()
-    run = begun(flow)
+    run = begun(flow, Trip(), 100.0)
     run.advance("start:charging#1", Started(at_s=101))
     effects = run.effects
     run.advance("", Cancelled(reason="off", at_s=102))
@@ -657,7 +651,7 @@ def test_a_cancellation_waits_until_the_result_of_a_running_function_is_known(ho
 
 
 def test_a_second_cancellation_does_not_wait_for_a_running_function() -> None:
-    run = begun(charge_trip())
+    run = begun(charge_trip(), Trip(), 100.0)
     run.advance("start:charging#1", Started(at_s=101))
     run.advance("", Cancelled(at_s=102))
     run.advance("", Cancelled(reason="now", at_s=103))
@@ -667,7 +661,7 @@ def test_a_second_cancellation_does_not_wait_for_a_running_function() -> None:
 
 def test_an_end_while_a_cancellation_waits_is_the_end() -> None:
     flow = trip(charging.done(over, do=note("charged")), cancelled(undoing), start=charging)
-    run = begun(flow)
+    run = begun(flow, Trip(), 100.0)
     run.advance("start:charging#1", Started(at_s=101))
     run.advance("", Cancelled(at_s=102))
     run.advance("run:charging#1", Returned(text='"charged"', at_s=103))
@@ -684,7 +678,7 @@ def test_the_deadline_waits_for_a_running_function_too_and_the_cancellation_come
         start=charging,
         limits=FlowLimits(deadline_s=10),
     )
-    run = begun(flow)
+    run = begun(flow, Trip(), 100.0)
     run.advance("start:charging#1", Started(at_s=101))
     run.advance("", Expired(at_s=110))
     assert run.deadline is None

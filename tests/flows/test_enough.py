@@ -11,10 +11,10 @@ from itertools import permutations, product
 from typing import Any
 
 import pytest
-from flow_runs import by_arun, by_threads
+from flow_runs import begun, by_arun, by_threads
 
 from fsm_agent import MemoryStore
-from fsm_agent.call import Begun, FunctionFailed, Returned
+from fsm_agent.call import FunctionFailed, Returned
 from fsm_agent.errors import SnapshotError
 from fsm_agent.flows import (
     Failure,
@@ -51,12 +51,6 @@ def say_why(d: Data, why: Failure) -> Data:
 def flow_of(state: Any, **options: Any) -> Flow[Data]:
     rows = [state.done(over, do=into("got")), state.failed(failed, do=say_why)]
     return Flow("f", Data, start=state, rows=rows, **options)
-
-
-def begun(flow: Flow[Data], data: Data | None = None, **options: Any) -> Any:
-    run = flow.prepare(data or Data(), **options)
-    run.advance("begin", Begun(at_s=0.0, id="r"))
-    return run
 
 
 def asking(name: str) -> Any:

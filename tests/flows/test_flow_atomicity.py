@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from deep_flow import Order, documents, item, over, shop, walk
-from flow_runs import Driver, everywhere
+from flow_runs import Driver, begun, everywhere
 
 from fsm_agent import Agent, Approved, Denied, Modified, ProviderError, Reply, Usage, UsageError
 from fsm_agent.call import Begun, Cancelled, FunctionFailed, ModelFailed, Replied, Returned, RunAgain, Slept, Started
@@ -137,8 +137,7 @@ def test_code_that_raises_changes_nothing_at_any_level(place: str) -> None:
 
 
 def changes_nothing(flow: Flow[Any], error: type[Exception]) -> None:
-    run = flow.prepare(Order())
-    run.advance("begin", Begun(at_s=0.0, id="r"))
+    run = begun(flow, Order())
     record, document, keys = run.record, run.snapshot(), [e.key for e in run.effects]
     (key,) = [key for key in keys if "answer:start#1" in key]
     for _ in range(2):
@@ -183,8 +182,7 @@ def test_an_operators_word_is_all_or_nothing_also_for_a_function_that_must_not_r
         raise Broken
 
     flow = Flow("f", Order, start=send, rows=[send.done(over, do=keep), send.failed(end("lost"))])
-    run = flow.prepare(Order())
-    run.advance("begin", Begun(at_s=0.0, id="r"))
+    run = begun(flow, Order())
     before = run.record
     with pytest.raises(Broken):
         run.give(send, "x")
@@ -221,8 +219,7 @@ def test_a_group_of_members_that_is_cancelled_says_why() -> None:
     """An error as a person's answer to a member is refused, because the person may try again."""
     members = [wait(str, name=name)(lambda o: "?") for name in "ab"]
     both = gather("both", *members)  # type: ignore[call-overload]
-    run = Flow("f", Order, start=both, rows=[both.done(over)]).prepare(Order())
-    run.advance("begin", Begun(at_s=0.0, id="r"))
+    run = begun(Flow("f", Order, start=both, rows=[both.done(over)]), Order())
     before = run.record
     with pytest.raises(OutcomeError, match="str"):
         run.advance("both#1/answer:a", Returned(text='"x"', is_error=True))
@@ -243,8 +240,7 @@ def test_a_child_goes_on_after_the_row_for_its_end_has_failed() -> None:
 
     agent = Agent(Script("unused"))
     asked = ask(agent, name="asked")(lambda o: "?")
-    run = Flow("f", Order, start=asked, rows=[asked.done(over, do=keep)]).prepare(Order())
-    run.advance("begin", Begun(at_s=0.0, id="r"))
+    run = begun(Flow("f", Order, start=asked, rows=[asked.done(over, do=keep)]), Order())
     key, before = run.effects[0].key, run.owner(run.effects[0].key)
     with pytest.raises(LookupError):
         run.advance(key, Replied(reply=Reply.of("yes"), at_s=1.0))
@@ -265,8 +261,7 @@ def test_a_run_that_has_begun_a_function_is_not_equal_to_one_that_has_not() -> N
     def pay(o: Order) -> str:
         return "paid"
 
-    run = Flow("f", Order, start=pay, rows=[pay.done(over)]).prepare(Order())
-    run.advance("begin", Begun(at_s=0.0, id="r"))
+    run = begun(Flow("f", Order, start=pay, rows=[pay.done(over)]), Order())
     before = run.record
     run.advance("start:pay#1", Started())
     assert run.record != before

@@ -16,10 +16,9 @@ from zoneinfo import ZoneInfo
 
 import pydantic
 import pytest
-from flow_runs import Driver, everywhere
+from flow_runs import Driver, begun, everywhere
 
 from fsm_agent import CallResult, Dialog
-from fsm_agent.call import Begun
 from fsm_agent.errors import SnapshotError
 from fsm_agent.flows import Flow, FlowError, FlowSuspended, each, end, execute, gather, into, subflow, wait
 from fsm_agent.messages import Document, Image, Payload
@@ -153,8 +152,7 @@ def test_a_flow_inside_does_not_begin_with_them() -> None:
 
 def test_what_an_action_leaves_as_it_was_is_its_own_affair() -> None:
     """Data that a run was restored with are right already, and nothing that is shared with them is read again."""
-    run = written(text="new").prepare(Data(items=(Item(),)))
-    run.advance("begin", Begun(at_s=0.0))
+    run = begun(written(text="new"), Data(items=(Item(),)))
     odd = Item(size="x")  # type: ignore[arg-type]
     run.record = run.record.changed(data=Data(items=(odd,)))
     run.give(step, 1)
@@ -212,8 +210,7 @@ def test_a_value_that_every_type_takes_is_looked_at_when_it_is_written(kind: Any
     made = make_dataclass("Made", [("value", kind | None, None)], frozen=True)
     asking = wait(int, name="asking")(lambda d: "?")
     flow = Flow("f", made, start=asking, rows=[asking.done(end("over"), do=lambda d, a: made(value=value))])
-    run = flow.prepare(made())
-    run.advance("begin", Begun(at_s=0.0))
+    run = begun(flow, made())
     run.give(asking, 1)
     assert run.state == "over"
     with pytest.raises(SnapshotError, match="flow 'f'"):
@@ -277,8 +274,7 @@ def loop_of(action: Any) -> Flow[Large]:
 
 @pytest.mark.nightly
 def test_a_step_copies_and_writes_nothing_that_it_leaves_as_it_was() -> None:
-    run = loop_of(keep).prepare(LARGE)
-    run.advance("begin", Begun(at_s=0.0))
+    run = begun(loop_of(keep), LARGE)
     run.give(counting, 1)
     tracemalloc.start()
     for n in range(2, 10):

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flow_runs import Driver, by_run, everywhere, s, scripts
+from flow_runs import Driver, begun, by_run, everywhere, s, scripts
 
 from fsm_agent import Agent, Approved, CallSuspended, Context, MemoryStore, Reply, function
-from fsm_agent.call import Begun, Cancelled, FunctionFailed, Returned, RunAgain, Started, Stopped
+from fsm_agent.call import Cancelled, FunctionFailed, Returned, RunAgain, Started, Stopped
 from fsm_agent.errors import IllegalTrigger, OutcomeError, Overloaded, SnapshotError
 from fsm_agent.flows import (
     AwaitAnswer,
@@ -147,8 +147,7 @@ class TestEnds:
         run = asking.prepare(Word())
         run.advance("", Cancelled(reason="no"))
         assert (run.state, run.effects) == ("Cancelled", ())
-        run = asking.prepare(Word())
-        run.advance("begin", Begun(at_s=0.0, id="r"))
+        run = begun(asking, Word())
         run.advance("inquiring#1/", Cancelled(reason="of the child alone"))
         assert run.state == "Failed"
         assert run.record.ending.detail == "cancelled: of the child alone"  # type: ignore[union-attr]
@@ -156,8 +155,7 @@ class TestEnds:
             run.advance("", Cancelled())
 
     def test_a_flow_is_not_stopped(self) -> None:
-        run = asking.prepare(Word())
-        run.advance("begin", Begun(at_s=0.0, id="r"))
+        run = begun(asking, Word())
         before = run.record
         with pytest.raises(IllegalTrigger):
             run.advance("", Stopped())
@@ -200,8 +198,7 @@ class TestFunctions:
         def counts(d: Word) -> int:
             return 1
 
-        run = Flow("f", Word, start=counts, rows=[counts.done(over), counts.failed(late)]).prepare(Word())
-        run.advance("begin", Begun(id="r", at_s=0.0))
+        run = begun(Flow("f", Word, start=counts, rows=[counts.done(over), counts.failed(late)]), Word())
         run.advance(run.effects[0].key, Returned(text='"many"'))
         assert run.state == "late"
         assert "counts" in run.record.trace[-1].detail
@@ -221,8 +218,7 @@ class TestFunctions:
             (FunctionFailed(text="no"), "late"),
         ]:
             sent.clear()
-            run = flow.prepare(Word())
-            run.advance("begin", Begun(at_s=0.0, id="r"))
+            run = begun(flow, Word())
             run.advance("start:send#1", Started())
             run = flow.restore(run.snapshot())  # its driver is gone
             by_run(flow, run)
@@ -239,8 +235,7 @@ class TestFunctions:
             raise AssertionError("not twice")
 
         flow = Flow("f", Word, start=send, rows=[send.done(over, do=put)])
-        run = flow.prepare(Word())
-        run.advance("begin", Begun(at_s=0.0, id="r"))
+        run = begun(flow, Word())
         run.advance("start:send#1", Started())
         by_run(flow, run)
         assert run.data.text == "found"

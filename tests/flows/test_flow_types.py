@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NewType, Protocol, Union
 
 import pydantic
 import pytest
+from flow_runs import begun
 from typing_extensions import TypedDict
 
 from fsm_agent import MemoryStore
@@ -78,8 +79,7 @@ def test_data_that_json_can_hold_come_back_as_they_were() -> None:
         Data(number=5e-324, by={"": 1, "a/b#1:c": 2}, when=NOW, much=decimal.Decimal("1.10")),
         Data(tags=frozenset(["a", "b"]), model=Model(name="x"), item={"x": [1, None, "y"]}),
     ]:
-        run = flow.prepare(data)
-        run.advance("begin", Begun(at_s=0.0, id="r"))
+        run = begun(flow, data)
         again = flow.restore(run.snapshot())
         assert again.data == data
         assert repr((again.data.color, again.data.sizes, again.data.number)) == repr(
@@ -166,8 +166,7 @@ def deciding(one: Any, other: Any) -> Flow[Data]:
 )
 def test_each_value_takes_the_row_of_its_type_also_through_json(one: Any, other: Any, values: tuple[Any, Any]) -> None:
     for value, state in zip(values, ("over", "late"), strict=True):
-        run = deciding(one, other).prepare(Data())
-        run.advance("begin", Begun(at_s=0.0, id="r"))
+        run = begun(deciding(one, other), Data())
         run.give(run.flow.start, value)
         assert run.state == state
 
@@ -202,8 +201,7 @@ APART_BY_CLASS = [(list[int], tuple[int, ...]), (frozenset[int], list[int])]  # 
 def test_a_row_names_a_type_without_its_notes() -> None:
     state: Any = wait(Pet, Short, int, name="state")(lambda d: "?")
     rows = [state.done(over, of=Cat | Fish), state.done(late, of=str), state.done(late, of=int)]
-    run = Flow("f", Data, start=state, rows=rows).prepare(Data())
-    run.advance("begin", Begun(at_s=0.0, id="r"))
+    run = begun(Flow("f", Data, start=state, rows=rows), Data())
     run.give(state, Fish())
     assert run.state == "over"
 
@@ -232,8 +230,7 @@ class Decision:
 @pytest.mark.parametrize(("one", "other"), [(Approve, Reject), (Reject, Approve)])
 def test_a_refusal_that_is_posted_is_no_approval(one: Any, other: Any) -> None:
     def states(text: str) -> str:
-        run = deciding(one, other).prepare(Data())
-        run.advance("begin", Begun(at_s=0.0, id="r"))
+        run = begun(deciding(one, other), Data())
         run.advance("answer:state#1", Returned(text=text))
         return str(run.state)
 
@@ -292,8 +289,7 @@ class Dog(Animal):
 @pytest.mark.parametrize(("one", "other"), [(Animal, Dog), (Dog, Animal)])
 def test_a_row_of_a_class_takes_its_own_values_and_not_the_row_of_the_class_above_it(one: Any, other: Any) -> None:
     for value in (Animal("Ada"), Dog("Rex", 2)):
-        run = deciding(one, other).prepare(Data())
-        run.advance("begin", Begun(at_s=0.0))
+        run = begun(deciding(one, other), Data())
         run.give(run.flow.start, value)
         assert run.state == ("over" if type(value) is one else "late")
 

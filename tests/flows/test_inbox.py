@@ -12,10 +12,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from flow_runs import Driver, everywhere
+from flow_runs import Driver, begun, everywhere
 
 from fsm_agent import Agent, CallSuspended, Context, MemoryStore, Worker
-from fsm_agent.call import Begun, Cancelled, FunctionFailed, Returned, Slept, Started
+from fsm_agent.call import Cancelled, FunctionFailed, Returned, Slept, Started
 from fsm_agent.errors import IllegalTrigger, OutcomeError, SnapshotError, UsageError
 from fsm_agent.flows import (
     Flow,
@@ -96,12 +96,6 @@ def loop_of(**options: Any) -> Flow[Data]:
     )  # fmt: skip
 
 
-def begun(flow: Flow[Data], **options: Any) -> Any:
-    run = flow.prepare(Data(), **options)
-    run.advance("begin", Begun(at_s=0.0, id="r"))
-    return run
-
-
 def work(run: Any) -> None:
     """Do the work, if there is any."""
     for effect in run.effects:
@@ -117,7 +111,7 @@ def test_signals_in_any_order_before_and_while_they_are_waited_for(is_restored: 
     """Await signals (Temporal): three signals come in any order, and are processed in one."""
     stored = replace(signals, store=MemoryStore())
     for order in permutations(["work", "work again", one, two, three]):
-        run = begun(signals if is_restored else stored)
+        run = begun(signals if is_restored else stored, Data())
         for what in order:
             if is_restored:
                 run = signals.restore(run.snapshot())
@@ -138,7 +132,7 @@ def test_signals_in_any_order_before_and_while_they_are_waited_for(is_restored: 
 
 
 def test_each_entry_of_a_state_takes_one_the_oldest_first() -> None:
-    run = begun(loop_of())
+    run = begun(loop_of(), Data())
     for n in (1, 2, 3):
         run.give(more, n)
     assert {name: [answer.text for answer in answers] for name, answers in run.record.inbox.items()} == {
@@ -152,7 +146,7 @@ def test_each_entry_of_a_state_takes_one_the_oldest_first() -> None:
 
 
 def test_the_trace_shows_an_early_answer_when_it_comes_and_when_it_is_taken() -> None:
-    run = begun(loop_of())
+    run = begun(loop_of(), Data())
     run.give(more, 0, at_s=5.0)
     (kept,) = run.steps
     assert kept == Stepped("prepare", "kept", "prepare", "inbox:more", 5.0, "", "")
@@ -162,7 +156,7 @@ def test_the_trace_shows_an_early_answer_when_it_comes_and_when_it_is_taken() ->
 
 
 def test_what_is_taken_at_once_is_bounded_by_the_states_of_a_run() -> None:
-    run = begun(loop_of(limits=FlowLimits(steps=5)))
+    run = begun(loop_of(limits=FlowLimits(steps=5)), Data())
     for n in range(1, 10):
         run.give(more, n)
     work(run)
@@ -175,11 +169,11 @@ def test_what_is_taken_at_once_is_bounded_by_the_states_of_a_run() -> None:
 def test_an_early_answer_is_there_before_the_time_of_its_state_begins() -> None:
     nap, timed = pause("nap", 50), signal(1, within_s=10)
     flow = Flow("f", Data, start=nap, rows=[nap.elapsed(timed), timed.done(over, do=add), timed.elapsed(late)])
-    run = begun(flow)
+    run = begun(flow, Data())
     run.give(timed, 7, at_s=1.0)
     run.advance("sleep:nap#1", Slept(at_s=50.0))
     assert (run.state, run.data.got) == ("over", (7,))
-    other = begun(flow)
+    other = begun(flow, Data())
     other.advance("sleep:nap#1", Slept(at_s=50.0))
     other.advance("sleep:signal1#2", Slept(at_s=60.0))
     assert other.state == "late"
@@ -205,7 +199,7 @@ mixed = Flow("mixed", Data, start=prepare, rows=[prepare.done(plain), plain.done
     ],
 )
 def test_what_no_state_will_take_is_refused_when_it_comes(key: str, outcome: Any) -> None:
-    run = begun(mixed)
+    run = begun(mixed, Data())
     record = run.record
     with pytest.raises(OutcomeError, match=key.partition(":")[2]):
         run.advance(key, outcome)
@@ -215,7 +209,7 @@ def test_what_no_state_will_take_is_refused_when_it_comes(key: str, outcome: Any
 
 
 def test_an_inbox_that_is_full_takes_no_more_until_there_is_room() -> None:
-    run = begun(loop_of(limits=FlowLimits(inbox=2)))
+    run = begun(loop_of(limits=FlowLimits(inbox=2)), Data())
     run.give(more, 1)
     run.give(more, 2)
     record = run.record
@@ -225,7 +219,7 @@ def test_an_inbox_that_is_full_takes_no_more_until_there_is_room() -> None:
     work(run)
     run.give(more, 3)
     assert run.data.got == (1, 2, 3)
-    other = begun(replace(signals, limits=FlowLimits(inbox=1)))
+    other = begun(replace(signals, limits=FlowLimits(inbox=1)), Data())
     other.give(three, 3)
     work(other)
     other.advance("inbox:signal1", Returned(text="1"))  # it is waited for, so it needs no room
@@ -239,7 +233,7 @@ def test_before_a_run_begins_and_after_it_has_ended_nothing_is_kept() -> None:
     run = signals.prepare(Data())
     with pytest.raises(OutcomeError, match="inbox:signal1"):
         run.advance("inbox:signal1", Returned(text="1"))
-    run = begun(signals)
+    run = begun(signals, Data())
     run.advance("", Cancelled())
     with pytest.raises(IllegalTrigger, match="ended"):
         run.advance("inbox:signal1", Returned(text="1"))
@@ -259,7 +253,7 @@ def test_a_member_keeps_no_early_answers() -> None:
 def test_a_flow_inside_has_an_inbox_while_it_runs() -> None:
     inside = subflow("inside", signals, lambda d: d)
     flow = Flow("outer", Data, start=plain, rows=[plain.done(inside), inside.done(over, do=lambda d, a: a)])
-    run = begun(flow)
+    run = begun(flow, Data())
     with pytest.raises(OutcomeError, match="signal1"):
         run.give(one, 1)
     run.give(plain, 1)
@@ -280,7 +274,7 @@ def test_two_flows_inside_have_an_inbox_each() -> None:
     flow = Flow("outer", Data, start=all_of_them, rows=[
         all_of_them.done(over, do=lambda d, found: Data(tuple(n for one in found for n in one.got)))
     ])  # fmt: skip
-    run = begun(flow)
+    run = begun(flow, Data())
     with pytest.raises(OutcomeError, match="signal1"):
         run.give(one, 1)
     for number in (0, 1):
@@ -311,7 +305,7 @@ def flow_named(name: str, early: bool = True, kind: type = int, **options: Any) 
 
 
 def test_what_was_kept_survives_a_renamed_state() -> None:
-    run = begun(flow_named("person"))
+    run = begun(flow_named("person"), Data())
     run.advance("inbox:person", Returned(text="7", at_s=3.0))
     newer = flow_named("customer", version=2, upgrades={1: renamed(person="customer")})
     again = newer.restore(run.snapshot())
@@ -330,14 +324,14 @@ def test_what_was_kept_survives_a_renamed_state() -> None:
     ids=["no such state", "not early", "another type"],
 )
 def test_what_was_kept_and_cannot_be_taken_any_more_is_refused_by_name(newer: Flow[Data]) -> None:
-    run = begun(flow_named("person"))
+    run = begun(flow_named("person"), Data())
     run.advance("inbox:person", Returned(text="7"))
     with pytest.raises(SnapshotError, match="person"):
         newer.restore(run.snapshot())
 
 
 def test_a_record_without_an_inbox_is_written_as_before() -> None:
-    run = begun(signals)
+    run = begun(signals, Data())
     assert "inbox" not in run.snapshot()
     work(run)
     run.record = run.record.changed(inbox={"signal1": (Returned(text="1"),)})
@@ -778,7 +772,7 @@ def test_an_early_answer_is_taken_when_a_cancellation_had_to_wait_for_a_result()
 
     confirming = signal(1)
     rows = [paying.done(prepare), paying.cancelled(confirming), prepare.done(late), prepare.cancelled(confirming)]
-    run = begun(Flow("paying", Data, start=paying, rows=[*rows, confirming.done(over, do=add)]))
+    run = begun(Flow("paying", Data, start=paying, rows=[*rows, confirming.done(over, do=add)]), Data())
     (start,) = [effect.key for effect in run.effects if effect.key.startswith("start:")]
     run.advance(start, Started())
     run.advance("inbox:signal1", Returned(text="7"))

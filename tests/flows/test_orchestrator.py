@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flow_runs import Driver, everywhere
+from flow_runs import Driver, begun, everywhere
 from orchestrations import FAIL, PASS, Ones, as_json, ended, new_steps, step, strategy
 
 from fsm_agent import Agent, AgentBase, UsageError
-from fsm_agent.call import Begun, Slept
+from fsm_agent.call import Slept
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import FlowSuspended
 from fsm_agent.flows.orchestrator import (
@@ -463,8 +463,7 @@ def _at_work(ones: Ones) -> Any:
 
 def test_at_most_so_many_steps_run_at_once() -> None:
     plan = strategy(*[step(name, depends_on=()) for name in "abcde"])
-    run = Ones(strategy=plan, config=OrchestratorConfig(parallel=3)).orchestrator.prepare("x")
-    run.advance("begin", Begun(at_s=0.0, id="r"))
+    run = begun(Ones(strategy=plan, config=OrchestratorConfig(parallel=3)).orchestrator, "x")
     assert [effect.key.partition("/run")[0] for effect in run.effects] == [f"executing#1/{n}" for n in range(3)]
 
 

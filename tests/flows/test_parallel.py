@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from flow_runs import Driver, by_arun, by_run, by_threads, everywhere
+from flow_runs import Driver, begun, by_arun, by_run, by_threads, everywhere
 
 from fsm_agent import Agent, Approved, TextDelta, function
 from fsm_agent.call import Begun, Expired, Returned
@@ -161,8 +161,7 @@ def test_the_deadline_of_the_flow_ends_what_its_members_wait_for(members: Any, a
         limited,
         Flow("outer", Batch, start=around, rows=[around.done(over)], limits=FlowLimits(deadline_s=5)),
     ):
-        run = flow.prepare(Batch((1, 2)))
-        run.advance("begin", Begun(at_s=0.0, id="r"))
+        run = begun(flow, Batch((1, 2)))
         asked = [effect.key for effect in run.effects]
         assert len(asked) == 2
         if answered and not members.is_race:

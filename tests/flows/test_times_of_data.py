@@ -9,9 +9,10 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from flow_runs import begun
 
 from fsm_agent import Agent
-from fsm_agent.call import Begun, Returned
+from fsm_agent.call import Returned
 from fsm_agent.flows import (
     Flow,
     FlowError,
@@ -65,12 +66,6 @@ def flow_of(state: Any, **options: Any) -> Flow[Time]:
     return Flow("timed", Time, start=state, rows=rows, **options)
 
 
-def begun(flow: Flow[Time], at_s: float = 100.0) -> Any:
-    run = flow.prepare(Time())
-    run.advance("begin", Begun(at_s=at_s))
-    return run
-
-
 WRONG_SECONDS: list[Any] = [-1, math.nan, math.inf, True, "60", timedelta(seconds=-60)]
 WRONG_MOMENTS: list[Any] = [
     datetime(2026, 3, 1),  # noqa: DTZ001  # without a time zone
@@ -97,7 +92,7 @@ def test_a_constant_that_is_no_time_is_refused_when_the_flow_is_defined(option: 
 def test_a_result_that_is_no_time_is_refused_at_the_step_that_enters_the_state(option: str, times: list[Any]) -> None:
     for value in WRONG_SECONDS if option == "within_s" else WRONG_MOMENTS:
         times[:] = [10, value]
-        run = begun(flow_of(asked(**{option: given_time})))
+        run = begun(flow_of(asked(**{option: given_time})), Time(), 100.0)
         before, effects = run.record, run.effects
         with pytest.raises(FlowError, match=rf"{option} of asked"):
             run.advance("answer:asked#1", Returned(text="5", at_s=101.0))
@@ -110,7 +105,7 @@ def test_a_result_that_is_no_time_is_refused_at_the_step_that_enters_the_state(o
 
 def test_what_a_function_of_a_time_raises_takes_no_step(times: list[Any]) -> None:
     times[:] = [10]
-    run = begun(flow_of(asked(within_s=given_time)))
+    run = begun(flow_of(asked(within_s=given_time)), Time(), 100.0)
     before = run.record
     times.clear()
     with pytest.raises(IndexError):
@@ -193,7 +188,7 @@ def test_the_time_is_decided_when_the_state_is_entered_and_kept(
     """Whatever the function returns later, and in another version of the code."""
     times[:] = [value]
     flow = flow_of(asked(**options))
-    run = begun(flow)
+    run = begun(flow, Time(), 100.0)
     times[:] = [9999]
     changed = flow_of(asked(within_s=lambda t: 5555))
     for one in (run, flow.restore(run.snapshot()), changed.restore(run.snapshot())):
@@ -211,7 +206,7 @@ def test_a_state_that_is_entered_again_keeps_its_first_moment(option: str, times
     for restart, dues in ((False, [None, 150.0, 150.0]), (True, [None, 150.0, 200.0 if option == "until" else 180.0])):
         times[:] = [None, *([50, 70] if option == "within_s" else [150, 200]), -1]
         flow = flow_of(asked(**{option: given_time}, restart=restart))
-        run = begun(flow)
+        run = begun(flow, Time(), 100.0)
         found = [run.record.due_at_s]
         for n, at_s in ((1, 100.0), (2, 110.0)):
             run.advance(f"answer:asked#{n}", Returned(text="5", at_s=at_s))
@@ -234,7 +229,7 @@ def test_a_first_moment_that_has_passed_is_due_at_once() -> None:
 
 def test_an_upgrade_that_renames_a_state_keeps_its_first_moment(times: list[Any]) -> None:
     times[:] = [10]
-    run = begun(flow_of(asked(within_s=given_time, restart=False)))
+    run = begun(flow_of(asked(within_s=given_time, restart=False)), Time(), 100.0)
     other = wait(int, name="other", within_s=given_time, restart=False)(lambda t: "?")
     flow = flow_of(other, version=2, upgrades={1: renamed(asked="other")})
     restored = flow.restore(run.snapshot())
@@ -259,7 +254,7 @@ def test_every_kind_of_state_takes_every_kind_of_time(times: list[Any]) -> None:
             times[:] = [7]
             state = make(**options)
             rows = [state.elapsed(late)] + ([state.done(over)] if hasattr(state, "done") else [])
-            run = begun(Flow("timed", Time, start=state, rows=rows))
+            run = begun(Flow("timed", Time, start=state, rows=rows), Time(), 100.0)
             assert run.deadline is not None
             assert run.deadline.at_s == due_s, make
 
