@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fsm_agent import (
-    Agent,
-    Limits,
-    Message,
-    Prompt,
-    PromptError,
-    Settings,
-    UsageError,
-    function,
-)
+from fsm_agent import Agent, Limits, Message, Prompt, PromptError, Settings, UsageError, function
 from fsm_agent.messages import CodeExecution, HostedMCP, WebSearch
 from fsm_agent.testing import Script, function_call
 

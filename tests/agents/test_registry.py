@@ -11,16 +11,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from fsm_agent import (
-    AgentBase,
-    AgentConfig,
-    ConfigError,
-    Context,
-    Limits,
-    Prompt,
-    Settings,
-    build_agent,
-)
+from fsm_agent import AgentBase, AgentConfig, ConfigError, Context, Limits, Prompt, Settings, build_agent
 from fsm_agent.agents import AsyncAgentBase
 from fsm_agent.testing import Script, registries
 

@@ -10,20 +10,7 @@ from typing import Any
 from fsm_agent import Agent, Approved, Context, Message, Reply, function
 from fsm_agent.call import ROWS as LIFECYCLE
 from fsm_agent.call import Begun, Replied, Returned, Slept, Started
-from fsm_agent.flows import (
-    Failure,
-    Flow,
-    FlowRun,
-    ask,
-    each,
-    end,
-    execute,
-    gather,
-    pause,
-    race,
-    subflow,
-    wait,
-)
+from fsm_agent.flows import Failure, Flow, FlowRun, ask, each, end, execute, gather, pause, race, subflow, wait
 from fsm_agent.flows.parallel import ROWS
 from fsm_agent.messages import Inside, Stepped
 from fsm_agent.testing import FakeClock, function_call

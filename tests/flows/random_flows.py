@@ -34,19 +34,7 @@ from timed_flows import (
 from fsm_agent import Context, Limits, Retries
 from fsm_agent.call import Request
 from fsm_agent.errors import Overloaded
-from fsm_agent.flows import (
-    Flow,
-    FlowLimits,
-    cancelled,
-    each,
-    execute,
-    expired,
-    gather,
-    pause,
-    race,
-    subflow,
-    wait,
-)
+from fsm_agent.flows import Flow, FlowLimits, cancelled, each, execute, expired, gather, pause, race, subflow, wait
 from fsm_agent.messages import Reply
 from fsm_agent.runtime import Clock
 from fsm_agent.testing import Script

@@ -11,19 +11,7 @@ from flow_runs import begun
 
 from fsm_agent import Agent, CallFailed, Limits, Reply, Toolset, function, handoff
 from fsm_agent.call import Begun, Cancelled, Expired, FunctionFailed, Replied, Returned, Slept, Started, Stopped
-from fsm_agent.flows import (
-    Flow,
-    FlowError,
-    FlowLimits,
-    ask,
-    each,
-    end,
-    execute,
-    gather,
-    race,
-    subflow,
-    wait,
-)
+from fsm_agent.flows import Flow, FlowError, FlowLimits, ask, each, end, execute, gather, race, subflow, wait
 from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig
 from fsm_agent.messages import Message
 from fsm_agent.testing import function_call

@@ -11,19 +11,7 @@ from typing import Any, Literal, get_args
 import pytest
 
 from fsm_agent import Agent, Context, MemoryStore
-from fsm_agent.flows import (
-    Flow,
-    FlowError,
-    FlowSuspended,
-    ask,
-    each,
-    end,
-    execute,
-    gather,
-    pause,
-    race,
-    wait,
-)
+from fsm_agent.flows import Flow, FlowError, FlowSuspended, ask, each, end, execute, gather, pause, race, wait
 from fsm_agent.store import NotAsked
 from fsm_agent.testing import Script
 

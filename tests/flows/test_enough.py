@@ -16,19 +16,7 @@ from flow_runs import begun, by_arun, by_threads
 from fsm_agent import MemoryStore
 from fsm_agent.call import FunctionFailed, Returned
 from fsm_agent.errors import SnapshotError
-from fsm_agent.flows import (
-    Failure,
-    Flow,
-    FlowError,
-    FlowFailed,
-    each,
-    end,
-    execute,
-    gather,
-    into,
-    subflow,
-    wait,
-)
+from fsm_agent.flows import Failure, Flow, FlowError, FlowFailed, each, end, execute, gather, into, subflow, wait
 
 over, failed = end("over"), end("failed")
 

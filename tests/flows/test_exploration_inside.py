@@ -12,19 +12,7 @@ import pytest
 
 from fsm_agent import Agent, UsageError
 from fsm_agent.call import Reason
-from fsm_agent.flows import (
-    Failure,
-    Flow,
-    FlowLimits,
-    ask,
-    each,
-    end,
-    execute,
-    gather,
-    race,
-    subflow,
-    wait,
-)
+from fsm_agent.flows import Failure, Flow, FlowLimits, ask, each, end, execute, gather, race, subflow, wait
 from fsm_agent.testing import Explored, explore
 
 

@@ -13,18 +13,7 @@ from flow_runs import Driver, begun, everywhere
 from fsm_agent import Agent, Approved, Denied, Modified, ProviderError, Reply, Usage, UsageError
 from fsm_agent.call import Begun, Cancelled, FunctionFailed, ModelFailed, Replied, Returned, RunAgain, Slept, Started
 from fsm_agent.errors import IllegalTrigger, OutcomeError
-from fsm_agent.flows import (
-    Failure,
-    Flow,
-    FlowError,
-    ask,
-    each,
-    end,
-    execute,
-    gather,
-    subflow,
-    wait,
-)
+from fsm_agent.flows import Failure, Flow, FlowError, ask, each, end, execute, gather, subflow, wait
 from fsm_agent.testing import FakeClock, Script
 
 OTHERS: tuple[Any, ...] = (

@@ -10,20 +10,7 @@ import pytest
 from fsm_agent import Agent, Context, Denied, Function, MemoryStore, Reply, Usage
 from fsm_agent.call import Begun, Cancelled, FunctionFailed, Replied, Returned, Slept
 from fsm_agent.call import snapshot as snapshot_of_call
-from fsm_agent.flows import (
-    Failure,
-    Flow,
-    FlowFailed,
-    FlowRun,
-    ask,
-    each,
-    end,
-    execute,
-    gather,
-    race,
-    subflow,
-    wait,
-)
+from fsm_agent.flows import Failure, Flow, FlowFailed, FlowRun, ask, each, end, execute, gather, race, subflow, wait
 from fsm_agent.testing import Script, function_call
 
 

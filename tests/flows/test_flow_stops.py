@@ -16,20 +16,7 @@ from flow_runs import DRIVERS, Driver, by_adrive, by_arun, by_drive, by_run, eve
 from fsm_agent import Agent, CallFailed, UsageError
 from fsm_agent.call import Returned, RunAgain
 from fsm_agent.errors import Overloaded
-from fsm_agent.flows import (
-    AwaitAnswer,
-    Failure,
-    Flow,
-    FlowLimits,
-    ask,
-    each,
-    end,
-    execute,
-    pause,
-    race,
-    subflow,
-    wait,
-)
+from fsm_agent.flows import AwaitAnswer, Failure, Flow, FlowLimits, ask, each, end, execute, pause, race, subflow, wait
 from fsm_agent.messages import Done, Event, Stepped, Suspended
 from fsm_agent.runtime import adrive, drive
 from fsm_agent.runtime import run as drive_to_rest

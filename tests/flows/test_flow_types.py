@@ -17,16 +17,7 @@ from typing_extensions import TypedDict
 from fsm_agent import MemoryStore
 from fsm_agent.call import Begun, Returned
 from fsm_agent.errors import OutcomeError, SnapshotError
-from fsm_agent.flows import (
-    Flow,
-    FlowError,
-    FlowSuspended,
-    each,
-    end,
-    execute,
-    race,
-    wait,
-)
+from fsm_agent.flows import Flow, FlowError, FlowSuspended, each, end, execute, race, wait
 
 over, late = end("over"), end("late")
 

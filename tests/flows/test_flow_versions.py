@@ -15,19 +15,7 @@ from deep_flow import Order, documents, outcome_for, over, shop, walk, wanted
 from fsm_agent import Agent, MemoryStore, Reply
 from fsm_agent.call import Begun, FunctionFailed, Replied, Returned, Started
 from fsm_agent.errors import JournalError, OutcomeError, SnapshotError
-from fsm_agent.flows import (
-    Flow,
-    FlowError,
-    FlowSuspended,
-    ask,
-    each,
-    end,
-    execute,
-    gather,
-    renamed,
-    subflow,
-    wait,
-)
+from fsm_agent.flows import Flow, FlowError, FlowSuspended, ask, each, end, execute, gather, renamed, subflow, wait
 from fsm_agent.testing import Script
 
 

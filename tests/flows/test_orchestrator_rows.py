@@ -12,13 +12,7 @@ from orchestrations import FAIL, Ones, as_json, ended, step, strategy
 
 from fsm_agent import Agent
 from fsm_agent.flows import FlowError, FlowSuspended, ask, cancelled, end, execute, wait
-from fsm_agent.flows.orchestrator import (
-    Job,
-    OrchestrationResult,
-    Orchestrator,
-    OrchestratorConfig,
-    Remedy,
-)
+from fsm_agent.flows.orchestrator import Job, OrchestrationResult, Orchestrator, OrchestratorConfig, Remedy
 from fsm_agent.testing import Script
 
 REFUSED = strategy(step("a", requires_validation=True))

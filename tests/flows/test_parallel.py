@@ -13,19 +13,7 @@ from flow_runs import Driver, begun, by_arun, by_run, by_threads, everywhere
 from fsm_agent import Agent, Approved, TextDelta, function
 from fsm_agent.call import Begun, Expired, Returned
 from fsm_agent.errors import Overloaded
-from fsm_agent.flows import (
-    Failure,
-    Flow,
-    FlowLimits,
-    ask,
-    each,
-    end,
-    execute,
-    gather,
-    race,
-    subflow,
-    wait,
-)
+from fsm_agent.flows import Failure, Flow, FlowLimits, ask, each, end, execute, gather, race, subflow, wait
 from fsm_agent.messages import Inside
 from fsm_agent.testing import FakeClock, Script, function_call
 

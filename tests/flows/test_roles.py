@@ -12,17 +12,7 @@ import pytest
 from flow_runs import Driver, everywhere
 
 from fsm_agent import Agent, AgentBase, AgentConfig, Approved, CallFailed, build_agent, function
-from fsm_agent.flows import (
-    Flow,
-    FlowError,
-    FlowResult,
-    FlowSuspended,
-    ask,
-    end,
-    gather,
-    subflow,
-    wait,
-)
+from fsm_agent.flows import Flow, FlowError, FlowResult, FlowSuspended, ask, end, gather, subflow, wait
 from fsm_agent.testing import Script, function_call
 
 

@@ -13,20 +13,7 @@ from flow_runs import begun
 
 from fsm_agent import Agent
 from fsm_agent.call import Returned
-from fsm_agent.flows import (
-    Flow,
-    FlowError,
-    ask,
-    each,
-    end,
-    execute,
-    gather,
-    pause,
-    race,
-    renamed,
-    subflow,
-    wait,
-)
+from fsm_agent.flows import Flow, FlowError, ask, each, end, execute, gather, pause, race, renamed, subflow, wait
 from fsm_agent.testing import FakeClock, Script
 
 over, late = end("over"), end("late")

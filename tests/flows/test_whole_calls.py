@@ -14,17 +14,7 @@ from flow_runs import Driver, everywhere
 from fsm_agent import Agent, CallResult, Dialog, Message, Reply, SqliteStore
 from fsm_agent.call import Begun, Returned
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows import (
-    Flow,
-    FlowError,
-    FlowSuspended,
-    ask,
-    each,
-    end,
-    gather,
-    race,
-    wait,
-)
+from fsm_agent.flows import Flow, FlowError, FlowSuspended, ask, each, end, gather, race, wait
 from fsm_agent.testing import Script, example_result, function_call
 
 
