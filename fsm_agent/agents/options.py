@@ -212,30 +212,7 @@ class MapOptions(CallOptions[Deps], total=False):
     fail_fast: bool
 
 
-_NOTHING: Mapping[str, Any] = {}
-
 _OF_AGENT = frozenset({"functions", "output", "system", "model", "settings", "limits", "hooks", "store", "approve"})
-
-
-def call_options(
-    task: object,
-    args: Mapping[str, Any] | None,
-    parser_args: Mapping[str, Any] | None,
-    deps: GivenDeps[Any],
-    model: str | Client | None,
-    extra: Mapping[str, Any] | None,
-    by: str,
-    run_id: str | None,
-    system_args: Mapping[str, Any] | None,
-    keep_system: bool,
-    after: Any,
-    unknown: Mapping[str, Any] = _NOTHING,
-) -> dict[str, Any]:
-    """Return the options for a call, by name.  Unknown options are rejected with a suggestion."""
-    if unknown:
-        check_known(unknown, task)
-    named = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "extra": extra, "by": by}
-    return {**named, "run_id": run_id, "system_args": system_args, "keep_system": keep_system, "after": after}
 
 
 def check_known(options: Iterable[str], task: object, known: Iterable[str] = CALL_OPTIONS) -> None:

@@ -189,7 +189,19 @@ class RunHandle(Generic[Result]):
             OutcomeError: If the run is asking several questions and the answer has no key.
             UsageError: If the question does not accept this kind of answer.
         """
-        post_answers(self._runnable, self.run_id, answers, by, self._definition, signal_id)
+        runs, content = self._runs, ""
+        if signal_id:
+            answer_checks.check_one_answer(answers)
+            content = _content_of(answers)
+            if runs.is_posted(self.run_id, signal_id, content):
+                return
+        if not isinstance(answers, Mapping):
+            answers = {runs.only_question(self.run_id): answers}
+        outcomes = self._runnable._outcomes(self.run_id, answers, self._definition)
+        given = [id(answer) for answer in answers.values()]
+        typed = [key for key, outcome in outcomes.items() if id(outcome) not in given]  # outcomes made from values
+        at_s = runs.claims.clock_of(self._definition).now()
+        runs.answer(self.run_id, outcomes, by=by, at_s=at_s, typed=typed, signal_id=signal_id, content=content)
 
     def _watch(self, is_news: Callable[[Run], bool]) -> Future[Run]:
         return self._runs.watcher.watch(self.run_id, is_news)
@@ -226,25 +238,6 @@ class RunHandle(Generic[Result]):
 
 
 Before: TypeAlias = str | RunHandle[Any] | Sequence[str | RunHandle[Any]]  # runs that must end first
-
-
-def post_answers(
-    runnable: Runnable, run_id: str, answers: Any, by: str, definition: ProcessFactory, signal_id: str = ""
-) -> None:
-    """Post answers to a run: a mapping by key, or a single answer to its only open question."""
-    runs, content = runnable.runs.all, ""
-    if signal_id:
-        answer_checks.check_one_answer(answers)
-        content = _content_of(answers)
-        if runs.is_posted(run_id, signal_id, content):
-            return
-    if not isinstance(answers, Mapping):
-        answers = {runs.only_question(run_id): answers}
-    outcomes = runnable._outcomes(run_id, answers, definition)
-    given = [id(answer) for answer in answers.values()]
-    typed = [key for key, outcome in outcomes.items() if id(outcome) not in given]  # outcomes made from values
-    at_s = runs.claims.clock_of(definition).now()
-    runs.answer(run_id, outcomes, by=by, at_s=at_s, typed=typed, signal_id=signal_id, content=content)
 
 
 def _content_of(answers: Mapping[Any, Any]) -> str:

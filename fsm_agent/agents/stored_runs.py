@@ -26,12 +26,11 @@ from fsm_agent.agents.options import (
     Stream,
     SubmitOptions,
     Typed,
-    call_options,
     check_known,
     is_model,
     plan_of_model,
 )
-from fsm_agent.agents.run_handle import Before, RunHandle, post_answers, runs_named, start_of
+from fsm_agent.agents.run_handle import Before, RunHandle, runs_named, start_of
 from fsm_agent.agents.runnable import Result, Runnable, Sink, arun, astream, check_sink, run, stream
 from fsm_agent.agents.system_prompt import SystemPrompt
 from fsm_agent.call.call import AgentCall
@@ -79,7 +78,10 @@ class BoundRuns(Generic[Result]):
         Raises:
             UsageError: If the agent or flow has no store.
         """
-        return runs_of(self._runnable)
+        runnable: Any = self._runnable
+        if runnable.store is None:
+            raise UsageError(f"{runnable.name!r}: expected a store, got none; pass store='runs.db'")
+        return opened(runnable.store)
 
     def _submit(self, task: Any, after: tuple[str, ...], start: tuple[float, int, str], options: Any) -> RunHandle[Any]:
         """Put a task into the store.
@@ -133,7 +135,7 @@ class BoundRuns(Generic[Result]):
         if check is not None:
             check(header_of(self.all.store.load(run_id, after=row.n).header))
         if answers is not None:
-            post_answers(self._runnable, run_id, answers, by, definition, signal_id)
+            RunHandle(self._runnable, run_id, definition).answer(answers, by=by, signal_id=signal_id)
         try:
             return self._runnable._check_resumed(self.all.claims.resume(run_id, definition))
         except RunBusy as error:
@@ -226,9 +228,8 @@ class AgentRuns(BoundRuns[CallResult[Out]], Generic[Deps, Out]):
         """
         check_known(unknown, task, SubmitOptions.__optional_keys__)
         before, dialog = _split_after(after)
-        options = call_options(
-            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, dialog
-        )
+        options = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "extra": extra, "by": by}
+        options |= {"run_id": run_id, "system_args": system_args, "keep_system": keep_system, "after": dialog}
         return self._submit(task, before, (delay_s, priority, service), options)
 
     @overload
@@ -264,9 +265,8 @@ class AgentRuns(BoundRuns[CallResult[Out]], Generic[Deps, Out]):
         """The async version of `submit`."""
         check_known(unknown, task, SubmitOptions.__optional_keys__)
         before, dialog = _split_after(after)
-        options = call_options(
-            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, dialog
-        )
+        options = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "extra": extra, "by": by}
+        options |= {"run_id": run_id, "system_args": system_args, "keep_system": keep_system, "after": dialog}
         return await self._asubmit(task, before, (delay_s, priority, service), options)
 
     def get(
@@ -458,18 +458,6 @@ class AgentRuns(BoundRuns[CallResult[Out]], Generic[Deps, Out]):
 def _split_after(after: Any) -> tuple[tuple[str, ...], Any]:
     before = runs_named(after)
     return ((), after) if before is None else (before, None)
-
-
-def runs_of(runnable: Any) -> Runs:
-    """Return the runs in the store of an agent or a flow.
-
-    Raises:
-        UsageError: If the agent or flow has no store.
-    """
-    store = runnable.store
-    if store is None:
-        raise UsageError(f"{runnable.name!r}: expected a store, got none; pass store='runs.db'")
-    return opened(store)
 
 
 def attach_journal(

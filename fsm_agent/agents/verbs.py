@@ -24,7 +24,6 @@ from fsm_agent.agents.options import (
     Out,
     Stream,
     Typed,
-    call_options,
     check_known,
 )
 from fsm_agent.agents.runnable import (
@@ -94,9 +93,9 @@ class CallVerbs(Runnable[CallResult[Any]], Generic[Deps, Out]):
             UsageError: If a variable is missing, an option or setting is unknown, or a dialog has nothing to answer.
             Conflict: If the newest turn of the conversation has not ended.
         """
-        options = call_options(
-            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
-        )
+        check_known(unknown, task)
+        options = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "extra": extra, "by": by}
+        options |= {"run_id": run_id, "system_args": system_args, "keep_system": keep_system, "after": after}
         call: AgentCall[Any] = self._prepare(task, options)
         return call
 
@@ -151,9 +150,9 @@ class CallVerbs(Runnable[CallResult[Any]], Generic[Deps, Out]):
             CallFailed: If the call ended without an output.
             CallSuspended: If the call waits for a person; see ``error.call``.
         """
-        options = call_options(
-            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
-        )
+        check_known(unknown, task)
+        options = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "extra": extra, "by": by}
+        options |= {"run_id": run_id, "system_args": system_args, "keep_system": keep_system, "after": after}
         return run(self, claim(self, self._prepare(task, options)), is_shared=False)
 
     @overload
@@ -180,9 +179,9 @@ class CallVerbs(Runnable[CallResult[Any]], Generic[Deps, Out]):
         **unknown: Any,
     ) -> CallResult[Any]:
         """The async version of `call`."""
-        options = call_options(
-            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
-        )
+        check_known(unknown, task)
+        options = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "extra": extra, "by": by}
+        options |= {"run_id": run_id, "system_args": system_args, "keep_system": keep_system, "after": after}
         return await arun(self, await abegin(self, task, options))
 
     @overload
@@ -218,9 +217,9 @@ class CallVerbs(Runnable[CallResult[Any]], Generic[Deps, Out]):
         Raises:
             CallFailed: If the call failed.  It is raised after `Done`.
         """
-        options = call_options(
-            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
-        )
+        check_known(unknown, task)
+        options = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "extra": extra, "by": by}
+        options |= {"run_id": run_id, "system_args": system_args, "keep_system": keep_system, "after": after}
         return stream(self, lambda: begin(self, task, options))
 
     @overload
@@ -249,9 +248,9 @@ class CallVerbs(Runnable[CallResult[Any]], Generic[Deps, Out]):
         **unknown: Any,
     ) -> AsyncStream[Any]:
         """The async version of `stream`."""
-        options = call_options(
-            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
-        )
+        check_known(unknown, task)
+        options = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "extra": extra, "by": by}
+        options |= {"run_id": run_id, "system_args": system_args, "keep_system": keep_system, "after": after}
         return astream(self, lambda: abegin(self, task, options))
 
     @overload
@@ -300,9 +299,8 @@ class CallVerbs(Runnable[CallResult[Any]], Generic[Deps, Out]):
             unknown: Unknown options, which are rejected with a suggestion.
         """
         check_known(unknown, tasks, MapOptions.__optional_keys__)
-        options = call_options(
-            tasks, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
-        )
+        options = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "extra": extra, "by": by}
+        options |= {"run_id": run_id, "system_args": system_args, "keep_system": keep_system, "after": after}
         return batch.map_calls(self, tasks, concurrency, progress, fail_fast, options)
 
     @overload
@@ -332,9 +330,8 @@ class CallVerbs(Runnable[CallResult[Any]], Generic[Deps, Out]):
     ) -> TaskResults[Any]:
         """The async version of `map`."""
         check_known(unknown, tasks, MapOptions.__optional_keys__)
-        options = call_options(
-            tasks, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
-        )
+        options = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "extra": extra, "by": by}
+        options |= {"run_id": run_id, "system_args": system_args, "keep_system": keep_system, "after": after}
         return await batch.amap_calls(self, tasks, concurrency, progress, fail_fast, options)
 
     def run(self, process: AgentCall[New], sink: Sink | None = None) -> CallResult[New]:

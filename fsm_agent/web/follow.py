@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any, Self, TypeAlias
 
 from fsm_agent.agents.agent_base import AgentBase
-from fsm_agent.agents.run_handle import post_answers
+from fsm_agent.agents.run_handle import RunHandle
 from fsm_agent.agents.runnable import Runnable, adrive_claimed
 from fsm_agent.agents.stored_runs import aclaim_run
 from fsm_agent.call.header import seed_of
@@ -174,7 +174,7 @@ class RunFollower:
         if past.problem is not None:
             raise past.problem
         definition = await asyncio.to_thread(self._definition_of, run)
-        await asyncio.to_thread(post_answers, self.runnable, run, answers, by, definition)
+        await asyncio.to_thread(RunHandle(self.runnable, run, definition).answer, answers, by=by)
         self._start(run)
         return steps
 
