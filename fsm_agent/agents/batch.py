@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
@@ -76,8 +77,8 @@ class TaskResults(Sequence[TaskResult[Out]]):
         Raises:
             ExceptionGroup: If tasks failed.  It contains their errors, each with a note that names the task.
         """
-        if failed := self.failed:
-            raise ExceptionGroup(f"{len(failed)} of {len(self)} tasks failed", [_noted(item) for item in failed])
+        if errors := [item.error for item in self._items if item.error is not None]:
+            raise ExceptionGroup(f"{len(errors)} of {len(self)} tasks failed", errors)
         return [item.output for item in self._items]  # type: ignore[misc]
 
     @property
@@ -138,7 +139,7 @@ def map_calls(
                 report(len(results))
         finally:
             _interrupt(pending, ended)
-    return _in_order(results)
+    return TaskResults(sorted(results, key=attrgetter("index")))
 
 
 def _interrupt(pending: Mapping[ThreadTask[Any], Any], ended: SimpleQueue[ThreadTask[Any]]) -> None:
@@ -180,7 +181,7 @@ async def amap_calls(
             for future in pending:
                 future.cancel()
             await asyncio.gather(*pending, return_exceptions=True)
-    return _in_order(results)
+    return TaskResults(sorted(results, key=attrgetter("index")))
 
 
 def _ended(index: int, task: Any, future: Any, fail_fast: bool) -> TaskResult[Any]:
@@ -191,11 +192,8 @@ def _ended(index: int, task: Any, future: Any, fail_fast: bool) -> TaskResult[An
         return TaskResult(index, task, output=result.output, result=result)
     if fail_fast or not isinstance(error, Exception):
         raise error
+    error.add_note(f"task {index}: {task!r:.200}")
     return TaskResult(index, task, error=error, result=getattr(error, "result", None))
-
-
-def _in_order(results: Iterable[TaskResult[Any]]) -> TaskResults[Any]:
-    return TaskResults(sorted(results, key=lambda item: item.index))
 
 
 @contextmanager
@@ -231,12 +229,3 @@ def _bar() -> Bar:
     except ModuleNotFoundError:
         raise ConfigError("progress=True needs rich; pip install 'fsm-agent[cli]', or pass a function") from None
     return Progress(*Progress.get_default_columns(), MofNCompleteColumn(), console=Console(stderr=True))
-
-
-def _noted(item: TaskResult[Any]) -> Exception:
-    error = item.error
-    assert error is not None
-    note = f"task {item.index}: {item.task!r:.200}"
-    if note not in getattr(error, "__notes__", ()):
-        error.add_note(note)
-    return error
