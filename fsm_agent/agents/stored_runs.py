@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from typing_extensions import Unpack
 
@@ -56,8 +56,6 @@ from fsm_agent.validation import require, safe_repr
 
 if TYPE_CHECKING:
     from fsm_agent.agents.agent import Agent
-
-Answers: TypeAlias = Mapping[Any, Any]
 
 
 class BoundRuns(Generic[Result]):
