@@ -308,7 +308,7 @@ def loop() -> asyncio.AbstractEventLoop:
 def start_loop(name: str) -> tuple[threading.Thread, asyncio.AbstractEventLoop]:
     """Return a daemon thread and the event loop that it runs until the process ends."""
     made = asyncio.new_event_loop()
-    made.set_default_executor(_daemon_threads())
+    made.set_default_executor(_DaemonThreads(1))
     thread = threading.Thread(target=_run, args=(made,), daemon=True, name=name)
     thread.start()  # before the loop is known, so that a Ctrl-C cannot leave one that no thread runs
     return thread, made
@@ -323,12 +323,9 @@ def _depth() -> int:
     return 0
 
 
-def _daemon_threads() -> futures.ThreadPoolExecutor:
-    class DaemonThreads(futures.ThreadPoolExecutor):
-        def submit(self, work: Callable[..., T], /, *args: Any, **kwargs: Any) -> futures.Future[T]:
-            return ThreadTask(partial(work, *args, **kwargs)).start().future
-
-    return DaemonThreads(1)
+class _DaemonThreads(futures.ThreadPoolExecutor):
+    def submit(self, work: Callable[..., T], /, *args: Any, **kwargs: Any) -> futures.Future[T]:
+        return ThreadTask(partial(work, *args, **kwargs)).start().future
 
 
 def _run(made: asyncio.AbstractEventLoop) -> None:

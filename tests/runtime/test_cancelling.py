@@ -657,10 +657,36 @@ FORKS = """if True:
 """
 
 
+def printed(code: str) -> str:
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
 @pytest.mark.system
 @pytest.mark.parametrize(
     ("code", "said"), [(HANGS, "over\n"), (FORKS, "42\n")], ids=["hanging threads", "threads of a parent"]
 )
 def test_threads_that_are_left_behind_do_not_hold_up_a_process(code: str, said: str):
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    assert subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout == said
+    assert printed(code) == said
+
+
+LATE = """if True:
+    import threading
+    from fsm_agent import Agent
+    from fsm_agent.testing import Script, function_call
+
+    async def work() -> str:
+        "Work."
+        return "worked"
+
+    def late():
+        threading.main_thread().join()
+        print(Agent(Script(function_call("work"), "fine"), functions=[work]).call("Go.").output)
+
+    threading.Thread(target=late).start()
+"""
+
+
+@pytest.mark.system
+def test_a_call_may_begin_when_the_main_thread_has_ended():
+    assert printed(LATE) == "fine\n"
