@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -52,16 +54,15 @@ def text(told: list[dict[str, Any]]) -> str:
     return "".join([data["delta"] for data in told if data["type"] == "TEXT_MESSAGE_CONTENT"])
 
 
-def run(app: Any, use: Any) -> None:
-    async def main() -> None:
-        async with app.router.lifespan_context(app):
-            await use(Page(app))
+@asynccontextmanager
+async def visited(app: Any) -> AsyncIterator[Page]:
+    """Yield a browser of the application, while it runs."""
+    async with app.router.lifespan_context(app):
+        yield Page(app)
 
-    asyncio.run(main())
 
-
-def test_a_conversation_is_shown_again_as_it_was(tmp_path: Path) -> None:
-    async def use(page: Page) -> None:
+async def test_a_conversation_is_shown_again_as_it_was(tmp_path: Path) -> None:
+    async with visited(serve(desk(str(tmp_path / "runs.db")))) as page:
         assert text(await page.ask("c1", "hello")) == "Hello there"
         assert "It is so" in text(await page.ask("c1", "the weather?", run="r2"))
         shown = await page.shown("c1")
@@ -71,11 +72,9 @@ def test_a_conversation_is_shown_again_as_it_was(tmp_path: Path) -> None:
         assert [(one["name"], one["title"], one["asks"]) for one in listed] == [("c1", "hello", [])]
         assert listed[0]["at_s"] > 1e9, "a Unix time"
 
-    run(serve(desk(str(tmp_path / "runs.db"))), use)
-
 
 @pytest.mark.parametrize("is_run_by_client", [True, False])
-def test_functions_that_the_client_runs(is_run_by_client: bool) -> None:
+async def test_functions_that_the_client_runs(is_run_by_client: bool) -> None:
     @function
     def read() -> str:
         "Read."
@@ -90,7 +89,7 @@ def test_functions_that_the_client_runs(is_run_by_client: bool) -> None:
         "tools": [{"name": "paint", "description": "Paint.", "parameters": {}}] if is_run_by_client else []
     }
 
-    async def use(page: Page) -> None:
+    async with visited(serve(Agent(Script(*[answer] * 4), name="desk", functions=[paint, read]))) as page:
         told = await page.ask("c1", "paint", **tools)
         calls = [data["toolCallId"] for data in told if data["type"] == "TOOL_CALL_START"]
         assert told[-1]["outcome"]["type"] == ("success" if is_run_by_client else "interrupt")
@@ -105,37 +104,32 @@ def test_functions_that_the_client_runs(is_run_by_client: bool) -> None:
         later = [*results, {"id": "4", "role": "user", "content": "And now?"}]
         assert text(await page.ask("c1", run="r4", messages=later, **tools)) == "painted; done here"
 
-    run(serve(Agent(Script(*[answer] * 4), name="desk", functions=[paint, read])), use)
 
-
-def test_a_client_that_runs_only_one_of_the_functions_is_asked_for_the_others() -> None:
+async def test_a_client_that_runs_only_one_of_the_functions_is_asked_for_the_others() -> None:
     names = ("paint", "erase")
 
-    async def use(page: Page) -> None:
+    asked = [function_call(name) for name in names]
+    functions = [Function(name=name, parameters={}) for name in names]
+    async with visited(serve(Agent(Script(asked), name="desk", functions=functions))) as page:
         told = await page.ask("c1", "go", tools=[{"name": "paint", "description": "Paint."}])
         assert told[-1]["outcome"]["type"] == "interrupt"
         assert len(told[-1]["outcome"]["interrupts"]) == 2
 
-    asked = [function_call(name) for name in names]
-    functions = [Function(name=name, parameters={}) for name in names]
-    run(serve(Agent(Script(asked), name="desk", functions=functions)), use)
 
-
-def test_a_function_of_the_client_is_one_of_the_agents_and_may_fail() -> None:
+async def test_a_function_of_the_client_is_one_of_the_agents_and_may_fail() -> None:
     def answer(request: Any) -> Any:
         last = request.messages[-1]
         return f"{last.parts[0].text} {last.parts[0].is_error}" if last.role == "tool" else function_call("paint")
 
     paint = {"name": "paint", "description": "Paint."}
 
-    async def use(page: Page) -> None:
+    agent = Agent(Script(*[answer] * 2), name="desk", functions=[Function(name="paint", parameters={})])
+    async with visited(serve(agent)) as page:
         told = await page.ask("c1", "go", tools=[paint, {**paint, "name": "erase"}])
         assert (told[-1]["code"], "erase" in told[-1]["message"]) == ("unknown_tool", True)
         await page.ask("c1", "go", tools=[paint])
         failed = {"id": "2", "role": "tool", "toolCallId": "1.0", "content": "", "error": "no paint is left"}
         assert text(await page.ask("c1", run="r2", messages=[failed], tools=[paint])).endswith("no paint is left True")
-
-    run(serve(Agent(Script(*[answer] * 2), name="desk", functions=[Function(name="paint", parameters={})])), use)
 
 
 PAINT = Function(name="paint", parameters={})
@@ -148,22 +142,20 @@ PAINT = Function(name="paint", parameters={})
         {"functions": [Agent(Script(function_call("paint"), "painted"), name="painter", functions=[PAINT])]},
     ],
 )
-def test_a_function_of_the_client_may_belong_to_a_prompt_or_an_inner_agent(options: dict[str, Any]) -> None:
+async def test_a_function_of_the_client_may_belong_to_a_prompt_or_an_inner_agent(options: dict[str, Any]) -> None:
     name = "paint" if "prompt" in options else "painter"
     tools: dict[str, Any] = {"tools": [{"name": "paint", "description": "Paint."}]}
 
-    async def use(page: Page) -> None:
+    asked = function_call(name, **({} if name == "paint" else {"task": "Paint it."}))
+    async with visited(serve(Agent(Script(asked, "Done."), name="desk", **options))) as page:
         told = await page.ask("c1", "go", **tools)
         assert told[-1]["outcome"]["type"] == "success"
         (id,) = [data["toolCallId"] for data in told if data.get("toolCallName") == "paint"]
         result = {"id": "2", "role": "tool", "toolCallId": id, "content": "red"}
         assert "Done." in text(await page.ask("c1", run="r2", messages=[result], **tools))
 
-    asked = function_call(name, **({} if name == "paint" else {"task": "Paint it."}))
-    run(serve(Agent(Script(asked, "Done."), name="desk", **options)), use)
 
-
-def test_functions_and_the_system_prompt_know_who_asks(tmp_path: Path) -> None:
+async def test_functions_and_the_system_prompt_know_who_asks(tmp_path: Path) -> None:
     @dataclass
     class Customer:
         name: str
@@ -191,25 +183,21 @@ def test_functions_and_the_system_prompt_know_who_asks(tmp_path: Path) -> None:
             deps=lambda agent, extra, user: Customer(user),
         )
 
-    async def begin(page: Page) -> None:
+    async with visited(made()) as page:
         for who in ("ada", "bob"):
             page.client.headers["x-user"] = who
             await page.ask("c1", "What did I order?")
-
-    async def go_on(page: Page) -> None:  # by another OS process, say
+    async with visited(made()) as page:  # by another OS process, say
         for who in ("bob", "ada"):
             page.client.headers["x-user"] = who
             told = await page.answer("c1", "ask:2.0", {"approved": True})
             assert text(told) == f"You talk to {who}. the orders of {who}"
 
-    run(made(), begin)
-    run(made(), go_on)
 
-
-def test_a_long_conversation_says_that_its_first_turns_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_conversation_says_that_its_first_turns_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsm_agent.web.chat_page.MAX_TURNS", 2)
 
-    async def use(page: Page) -> None:
+    async with visited(serve(desk())) as page:
         for n in range(2):
             await page.ask("c1", f"hello {n}", run=f"r{n}")
         assert (await page.shown("c1"))[0]["name"] == "said"
@@ -218,11 +206,9 @@ def test_a_long_conversation_says_that_its_first_turns_are_left_out(monkeypatch:
         assert (shown[0]["name"], shown[0]["value"]) == ("left_out", {"shown": 2})
         assert [data["value"]["text"] for data in shown if data.get("name") == "said"] == ["hello 1", "hello 2"]
 
-    run(serve(desk()), use)
 
-
-def test_approvals_with_edited_arguments(tmp_path: Path) -> None:
-    async def use(page: Page) -> None:
+async def test_approvals_with_edited_arguments(tmp_path: Path) -> None:
+    async with visited(serve(desk(str(tmp_path / "runs.db")))) as page:
         end = (await page.ask("c1", "refund"))[-1]
         (asked,) = end["outcome"]["interrupts"]
         assert (await page.client.get("/conversations")).json()[0]["asks"] == ["ask:1.0"]
@@ -233,11 +219,9 @@ def test_approvals_with_edited_arguments(tmp_path: Path) -> None:
         assert (again[-1]["type"], again[-1]["code"]) == ("RUN_ERROR", "NotAsked")
         assert (await page.shown("c1"))[-1]["outcome"] == {"type": "success"}
 
-    run(serve(desk(str(tmp_path / "runs.db"))), use)
 
-
-def test_what_is_refused_does_not_start() -> None:
-    async def use(page: Page) -> None:
+async def test_what_is_refused_does_not_start() -> None:
+    async with visited(serve(desk())) as page:
         await page.ask("c1", "refund")
         for told in (
             await page.ask("c1", "hello", run="r2"),
@@ -247,19 +231,15 @@ def test_what_is_refused_does_not_start() -> None:
         ):
             assert [data["type"] for data in told] == ["RUN_ERROR"]
 
-    run(serve(desk()), use)
 
-
-def test_what_was_taken_starts_although_it_fails_at_once() -> None:
-    async def use(page: Page) -> None:
+async def test_what_was_taken_starts_although_it_fails_at_once() -> None:
+    async with visited(serve(Agent(Script(), name="host"))) as page:
         assert [data["type"] for data in await page.ask("c1", "hello")] == ["RUN_STARTED", "RUN_ERROR"]
         assert [one["title"] for one in (await page.client.get("/conversations")).json()] == ["hello"]
 
-    run(serve(Agent(Script(), name="host")), use)
 
-
-def test_an_answer_that_does_not_fit_is_told_without_names_of_runs(tmp_path: Path) -> None:
-    async def use(page: Page) -> None:
+async def test_an_answer_that_does_not_fit_is_told_without_names_of_runs(tmp_path: Path) -> None:
+    async with visited(serve(desk(str(tmp_path / "runs.db")))) as page:
         await page.ask("c1", "refund")
         told = await page.answer("c1", "ask:1.0", {"approved": True, "editedArgs": {"order": "A-17", "euros": "x"}})
         assert (told[-1]["type"], told[-1]["code"]) == ("RUN_ERROR", "bad_answer")
@@ -269,41 +249,33 @@ def test_an_answer_that_does_not_fit_is_told_without_names_of_runs(tmp_path: Pat
             await page.answer("c1", "ask:1.0", {"approved": True, "editedArgs": {"order": "A-17", "euros": 5}})
         )
 
-    run(serve(desk(str(tmp_path / "runs.db"))), use)
 
-
-def test_two_tabs_that_answer_one_question(tmp_path: Path) -> None:
-    async def use(page: Page) -> None:
+async def test_two_tabs_that_answer_one_question(tmp_path: Path) -> None:
+    async with visited(serve(desk(str(tmp_path / "runs.db")))) as page:
         await page.ask("c1", "refund")
         tabs = [page.answer("c1", "ask:1.0", {"approved": n % 2 == 0}, run=f"t{n}") for n in range(6)]
         ends = [told[-1] for told in await asyncio.gather(*tabs)]
         assert [end["type"] for end in ends].count("RUN_FINISHED") == 1
         assert {end["code"] for end in ends if end["type"] == "RUN_ERROR"} <= {"NotAsked", "AlreadyAnswered"}
 
-    run(serve(desk(str(tmp_path / "runs.db"))), use)
 
-
-def test_a_flow_has_a_run_for_each_conversation(tmp_path: Path) -> None:
-    async def use(page: Page) -> None:
+async def test_a_flow_has_a_run_for_each_conversation(tmp_path: Path) -> None:
+    async with visited(serve(letters(str(tmp_path / "runs.db")), task=lambda message: Letter(message.text))) as page:
         (asked,) = (await page.ask("c1", "the delay"))[-1]["outcome"]["interrupts"]
         told = await page.answer("c1", asked["id"], "fine")
         assert told[-1]["result"] == {"about": "the delay", "text": "Dear reader", "verdict": "fine"}
         assert (await page.shown("c1"))[-1] == {**told[-1], "runId": "/c1"}
         assert [one["name"] for one in (await page.client.get("/conversations")).json()] == ["c1"]
 
-    run(serve(letters(str(tmp_path / "runs.db")), task=lambda message: Letter(message.text)), use)
 
-
-def test_the_data_of_a_flow_are_what_is_said(tmp_path: Path) -> None:
-    async def use(page: Page) -> None:
+async def test_the_data_of_a_flow_are_what_is_said(tmp_path: Path) -> None:
+    async with visited(serve(letters(str(tmp_path / "runs.db")))) as page:
         assert (await page.ask("c1", "not JSON"))[-1]["code"] == "bad_data"
         assert (await page.ask("c1", '{"about": "the delay"}'))[-1]["outcome"]["type"] == "interrupt"
 
-    run(serve(letters(str(tmp_path / "runs.db"))), use)
-
 
 @pytest.mark.parametrize(("keys", "right"), [(["sk-a***", "y"], [KEY, "y"]), (["y"], ["y"])])
-def test_what_was_masked_and_comes_back_is_what_it_was(keys: list[str], right: list[str]) -> None:
+async def test_what_was_masked_and_comes_back_is_what_it_was(keys: list[str], right: list[str]) -> None:
     given: list[tuple[Any, str, list[str]]] = []
 
     @function(needs_approval=True)
@@ -312,7 +284,8 @@ def test_what_was_masked_and_comes_back_is_what_it_was(keys: list[str], right: l
         given.append((user, password, keys))
         return "you are in"
 
-    async def use(page: Page) -> None:
+    model = Script(function_call("log_in", user={"name": "ann"}, password="swordfish", keys=[KEY, "x"]), "You are in.")
+    async with visited(serve(Agent(model, name="desk", functions=[log_in]))) as page:
         told = await page.ask("c1", "log in")
         assert "swordfish" not in json.dumps(told)
         assert KEY not in json.dumps(told)
@@ -322,9 +295,6 @@ def test_what_was_masked_and_comes_back_is_what_it_was(keys: list[str], right: l
         }  # fmt: skip
         edited = {"user": "bob", "password": "***", "keys": keys}
         await page.answer("c1", asked["id"], {"approved": True, "editedArgs": edited})
-
-    model = Script(function_call("log_in", user={"name": "ann"}, password="swordfish", keys=[KEY, "x"]), "You are in.")
-    run(serve(Agent(model, name="desk", functions=[log_in])), use)
     assert given == [("bob", "swordfish", right)]
 
 
@@ -339,16 +309,14 @@ class TestBadRequests:
         ],
         ids=["json", "10 MB", "claim", "empty"],
     )
-    def test_have_a_named_error(self, body: bytes, status: int, code: str) -> None:
-        async def use(page: Page) -> None:
+    async def test_have_a_named_error(self, body: bytes, status: int, code: str) -> None:
+        async with visited(serve(desk())) as page:
             answer = await page.client.post("/agui", content=body, headers={"content-type": "application/json"})
             assert (answer.status_code, answer.json()["code"]) == (status, code)
             assert text(await page.ask("c1", "hello")) == "Hello there"
 
-        run(serve(desk()), use)
-
-    def test_of_unknown_conversations(self) -> None:
-        async def use(page: Page) -> None:
+    async def test_of_unknown_conversations(self) -> None:
+        async with visited(serve(desk())) as page:
             answer = await page.client.get("/conversations/nowhere")
             assert (answer.status_code, answer.json()["code"]) == (404, "unknown_conversation")
             answer = await page.client.get(f"/conversations/{'x' * 201}")
@@ -357,29 +325,23 @@ class TestBadRequests:
             answer = await page.client.post("/conversations/nowhere/cancel", json={})
             assert (answer.status_code, answer.json()["code"]) == (409, "NotAsked")
 
-        run(serve(desk()), use)
-
-    def test_another_message_while_a_question_is_open(self) -> None:
-        async def use(page: Page) -> None:
+    async def test_another_message_while_a_question_is_open(self) -> None:
+        async with visited(serve(desk())) as page:
             await page.ask("c1", "refund")
             assert (await page.ask("c1", "hello", run="r2"))[-1]["code"] == "Conflict"
             assert "denied" in str(await page.answer("c1", "ask:1.0", {"approved": False}))
 
-        run(serve(desk()), use)
-
-    def test_arguments_that_do_not_fit(self) -> None:
-        async def use(page: Page) -> None:
+    async def test_arguments_that_do_not_fit(self) -> None:
+        async with visited(serve(desk())) as page:
             await page.ask("c1", "refund")
             told = await page.answer("c1", "ask:1.0", {"approved": True, "editedArgs": {"order": 7}})
             assert "refunded" not in text(told)
             assert (await page.answer("c1", "ask:1.0", "yes"))[-1]["type"] == "RUN_ERROR"
 
-        run(serve(desk()), use)
-
 
 class TestGuard:
-    def test_nothing_of_another_site_is_done(self) -> None:
-        async def use(page: Page) -> None:
+    async def test_nothing_of_another_site_is_done(self) -> None:
+        async with visited(serve(desk())) as page:
             body = {"threadId": "c", "runId": "r", "messages": [{"id": "1", "role": "user", "content": "hello"}]}
             for headers, status in (
                 ({"host": "evil.example"}, 421),
@@ -395,10 +357,8 @@ class TestGuard:
             assert answer.status_code == 421
             assert (await page.client.get("/conversations")).json() == []
 
-        run(serve(desk()), use)
-
-    def test_the_page_loads_nothing_from_elsewhere(self) -> None:
-        async def use(page: Page) -> None:
+    async def test_the_page_loads_nothing_from_elsewhere(self) -> None:
+        async with visited(serve(desk())) as page:
             answer = await page.client.get("/")
             assert "default-src 'none'" in answer.headers["content-security-policy"]
             parts = re.findall(r'(?:src|href)="(?!data:)([^"]+)"', answer.text)
@@ -408,13 +368,9 @@ class TestGuard:
             own = [(await page.client.get(f"/static/chat.{kind}")).text for kind in ("js", "css")]
             assert not any("//" in re.sub(r"(?m)//.*$|(?<=:)//$", "", text) or "innerHTML" in text for text in own)
 
-        run(serve(desk()), use)
-
-    def test_the_name_of_an_agent_is_no_html(self) -> None:
-        async def use(page: Page) -> None:
+    async def test_the_name_of_an_agent_is_no_html(self) -> None:
+        async with visited(serve(Agent(Script(), name="<b>bold"))) as page:
             assert "<b>" not in (await page.client.get("/")).text
-
-        run(serve(Agent(Script(), name="<b>bold")), use)
 
 
 @pytest.mark.parametrize(
@@ -427,7 +383,7 @@ class TestGuard:
         (["a"], False),
     ],
 )
-def test_a_flow_is_answered_with_an_object(payload: Any, right: bool) -> None:
+async def test_a_flow_is_answered_with_an_object(payload: Any, right: bool) -> None:
     @wait(Letter)
     def asking(letter: Letter) -> str:
         return "Which?"
@@ -435,7 +391,7 @@ def test_a_flow_is_answered_with_an_object(payload: Any, right: bool) -> None:
     rows = [asking.done(end("done"), do=lambda letter, answer: answer)]
     flow = Flow("answered", Letter, start=asking, rows=rows, store=MemoryStore())
 
-    async def use(page: Page) -> None:
+    async with visited(serve(flow, task=lambda message: Letter(message.text))) as page:
         (asked,) = (await page.ask("c1", "x"))[-1]["outcome"]["interrupts"]
         told = (await page.answer("c1", asked["id"], payload))[-1]
         if right:
@@ -443,8 +399,6 @@ def test_a_flow_is_answered_with_an_object(payload: Any, right: bool) -> None:
         else:
             assert told["type"] == "RUN_ERROR"
             assert (await page.shown("c1"))[-1]["outcome"]["interrupts"] == [asked], "it still asks"
-
-    run(serve(flow, task=lambda message: Letter(message.text)), use)
 
 
 @dataclass(frozen=True)
@@ -454,7 +408,7 @@ class Judgement:
 
 
 @pytest.mark.parametrize("payload", [{"approved": True}, {"approved": False, "reason": "no"}])
-def test_an_object_that_looks_like_an_approval_answers_a_flow(payload: dict[str, Any]) -> None:
+async def test_an_object_that_looks_like_an_approval_answers_a_flow(payload: dict[str, Any]) -> None:
     @wait(Judgement)
     def asking(letter: Letter) -> str:
         return "Is it right?"
@@ -462,44 +416,36 @@ def test_an_object_that_looks_like_an_approval_answers_a_flow(payload: dict[str,
     rows = [asking.done(end("done"), do=lambda letter, answer: replace(letter, verdict=repr(answer)))]
     flow = Flow("judged", Letter, start=asking, rows=rows, store=MemoryStore())
 
-    async def use(page: Page) -> None:
+    async with visited(serve(flow, task=lambda message: Letter(message.text))) as page:
         (asked,) = (await page.ask("c1", "x"))[-1]["outcome"]["interrupts"]
         told = (await page.answer("c1", asked["id"], payload))[-1]
         assert told["result"]["verdict"] == repr(Judgement(**payload))
 
-    run(serve(flow, task=lambda message: Letter(message.text)), use)
-
 
 @pytest.mark.parametrize("name", ["a/b", "a/cancel", "a%2Fb"])
-def test_names_with_slashes_are_conversations(name: str, tmp_path: Path) -> None:
-    async def use(page: Page) -> None:
+async def test_names_with_slashes_are_conversations(name: str, tmp_path: Path) -> None:
+    async with visited(serve(desk(str(tmp_path / "runs.db")))) as page:
         path = f"/conversations/{quote(name, safe='')}"
         assert (await page.ask(name, "refund"))[-1]["outcome"]["type"] == "interrupt"
         assert events(await page.client.get(path))[0]["value"]["text"] == "refund"
         assert (await page.client.post(f"{path}/cancel", json={})).status_code == 200
 
-    run(serve(desk(str(tmp_path / "runs.db"))), use)
 
-
-def test_the_names_of_two_turns_are_two_however_they_are_spelled() -> None:
-    async def use(page: Page) -> None:
+async def test_the_names_of_two_turns_are_two_however_they_are_spelled() -> None:
+    async with visited(serve(desk())) as page:
         for name in ("b:c", "b%3Ac"):
             assert text(await page.ask("a", "hello", run=name)) == "Hello there"
         assert [data["name"] for data in await page.shown("a") if data["type"] == "CUSTOM"] == ["said", "said"]
 
-    run(serve(desk()), use)
 
-
-def test_colons_in_names_join_no_two_conversations(tmp_path: Path) -> None:
-    async def use(page: Page) -> None:
+async def test_colons_in_names_join_no_two_conversations(tmp_path: Path) -> None:
+    async with visited(serve(desk(str(tmp_path / "runs.db")))) as page:
         assert text(await page.ask("a", "hello", run="b:c")) == "Hello there"
         assert text(await page.ask("a:b", "hello", run="c")) == "Hello there"
         listed = [one["name"] for one in (await page.client.get("/conversations")).json()]
         assert sorted(listed) == ["a", "a:b"]
         for name in listed:
             assert (await page.shown(name))[0]["value"]["text"] == "hello"
-
-    run(serve(desk(str(tmp_path / "runs.db"))), use)
 
 
 @pytest.mark.parametrize("way", ["GET /conversations", "GET /conversations/c1", "POST /conversations/c1/cancel"])
@@ -529,7 +475,7 @@ async def test_an_error_of_the_service_is_for_its_server_alone(way: str, is_of_s
 
 
 class TestUsers:
-    def test_each_has_conversations_of_its_own_and_is_who_answers(self, tmp_path: Path) -> None:
+    async def test_each_has_conversations_of_its_own_and_is_who_answers(self, tmp_path: Path) -> None:
         async def who(request: Any) -> str | None:
             found: str | None = request.headers.get("x-user")
             return found
@@ -537,7 +483,7 @@ class TestUsers:
         agent = desk(str(tmp_path / "runs.db"))
         app = serve(agent, user=who)
 
-        async def use(nobody: Page) -> None:
+        async with visited(app) as nobody:
             assert (await nobody.client.get("/")).status_code == 401
             assert (await nobody.client.post("/agui", json={})).status_code == 401
             assert (await Page(app, **{"x-user": ""}).client.get("/")).status_code == 401
@@ -559,9 +505,7 @@ class TestUsers:
             lines = [*agent.runs.all.export("ann/c2:r1")]
             assert [json.loads(line)["by"] for line in lines if '"cancelled"' in line] == ["ann"]
 
-        run(app, use)
-
-    def test_one_cannot_take_the_whole_service(self) -> None:
+    async def test_one_cannot_take_the_whole_service(self) -> None:
         under_way, free = asyncio.Semaphore(0), asyncio.Event()
 
         class Waiting(Script):
@@ -575,7 +519,7 @@ class TestUsers:
         agent = Agent(Waiting(*["Done."] * 9), name="desk", store=MemoryStore())
         app = serve(agent, user=lambda request: request.headers.get("x-user"), at_once=2)
 
-        async def use(nobody: Page) -> None:
+        async with visited(app):
             ann, bob = (Page(app, **{"x-user": name}) for name in ("ann", "bob"))
             asked = [asyncio.ensure_future(ann.ask(f"c{n}", "wait")) for n in range(2)]
             said = {"role": "user", "id": "m", "content": "hello"}
@@ -591,20 +535,16 @@ class TestUsers:
             assert [text(told) for told in await asyncio.gather(*asked, again)] == ["Done."] * 3
             assert text(await ann.ask("c9", "hello")) == "Done."
 
-        run(app, use)
-
-    def test_a_run_that_waits_for_its_user_takes_nothing(self) -> None:
+    async def test_a_run_that_waits_for_its_user_takes_nothing(self) -> None:
         app = serve(desk(MemoryStore()), at_once=1)
 
-        async def use(page: Page) -> None:
+        async with visited(app) as page:
             for name in ("c1", "c2"):
                 assert (await page.ask(name, "refund"))[-1]["outcome"]["type"] == "interrupt"
             assert text(await page.ask("c3", "hello"))
 
-        run(app, use)
-
     @pytest.mark.parametrize("of", [desk, letters])
-    def test_one_finds_conversations_behind_more_of_others_than_a_page_looks_at(
+    async def test_one_finds_conversations_behind_more_of_others_than_a_page_looks_at(
         self, of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("fsm_agent.store.listing.LOOKED", 3)
@@ -616,7 +556,7 @@ class TestUsers:
         runnable = of(str(tmp_path / "runs.db"))
         app = serve(runnable, user=who, **({} if of is desk else {"task": lambda message: Letter(message.text)}))
 
-        async def use(nobody: Page) -> None:
+        async with visited(app):
             ann, bob = (Page(app, **{"x-user": name}) for name in ("ann", "bob"))
             await ann.ask("c1", "hello")
             for n in range(8):
@@ -624,5 +564,3 @@ class TestUsers:
             assert [one["name"] for one in (await ann.client.get("/conversations")).json()] == ["c1"]
             assert (await ann.shown("c1"))[0]["value"]["text"]
             assert len((await bob.client.get("/conversations")).json()) == 8
-
-        run(app, use)
