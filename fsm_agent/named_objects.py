@@ -5,12 +5,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fsm_agent._internal.system import module_named
 from fsm_agent._internal.text import guess
 from fsm_agent.errors import ConfigError, UsageError
+
+
+@contextmanager
+def needing(extra: str, what: str = "") -> Iterator[None]:
+    """Inside the ``with`` block, report a package of an extra that is not installed, with the command that installs it.
+
+    Args:
+        extra: The name of the extra.
+        what: What needs it, for the message; by default, the extra itself.
+
+    Raises:
+        ConfigError: If an import fails.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(
+            f"{what or extra} needs a package that is not installed ({error}); run pip install 'fsm-agent[{extra}]'"
+        ) from error
 
 
 def loaded(named: str, kind: str = "object") -> Any:

@@ -156,14 +156,14 @@ def waits_for(run: Run) -> str:
     if run.holder is not None:
         return f"driven by {run.holder}"
     awaited = [f"{question.key} ({question.kind}){_until(question)}" for question in run.waits]
-    if is_undriven(run, time.time()):  # also a run that asks, if its driver was interrupted
+    if is_undriven(run):  # also a run that asks, if its driver was interrupted
         awaited.append("a worker: it is due")
     return ", ".join(awaited) or ("a post" if run.due_s is None else format_moment(run.due_s))
 
 
 def rest_of(run: Run) -> str:
     """Return what an unfinished run waits for, or who drives it."""
-    if is_undriven(run, time.time()):
+    if is_undriven(run):
         return "no driver yet; the run is due"
     if run.holder is not None:
         return waits_for(run)
@@ -202,7 +202,7 @@ def head_lines(reading: RunHistory) -> Iterator[tuple[str, str]]:
         yield f"{'task' if reading.kind == 'call' else 'began with'}: {one_line(reading.title)}", ""
     if header.extra:
         yield f"extra: {one_line(msgspec.json.encode(header.extra).decode())}", ""
-    is_due = is_undriven(run, time.time())
+    is_due = is_undriven(run)
     if is_due or not (run.is_ended or run.waits):
         yield one_line(rest_of(run)), "yellow" if is_due else ""
     for question in run.waits:

@@ -7,8 +7,7 @@ import re
 import sys
 import threading
 import webbrowser
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +19,9 @@ from fsm_agent.cli.output import Command
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.context import LATER
+from fsm_agent.mcp import ToolServer
+from fsm_agent.mcp import serve as serve_mcp
+from fsm_agent.named_objects import needing
 
 HOST = "127.0.0.1"
 TOKEN = "FSM_AGENT_TOKEN"
@@ -29,15 +31,6 @@ _TOKEN = "Require a token, which keeps out other users of this machine."
 _AGENTS = "The module with the agents or flows, to show dialogs and data at each step."
 _TOOLS = "A function, an agent, a flow, a list of these, or a ToolServer."
 mcp = typer.Typer(no_args_is_help=True, help="Serve functions, agents and flows as tools over MCP.")
-
-
-@contextmanager
-def _needing(extra: str) -> Iterator[None]:
-    """Report a missing extra, with the command that installs it."""
-    try:
-        yield
-    except ImportError as error:
-        raise ConfigError(f"{extra} needs {error.name}; run pip install 'fsm-agent[{extra}]'") from None
 
 
 def serve(
@@ -64,7 +57,7 @@ def serve(
             what = f"expected one agent or flow, got {names or 'none'} in {agent}; pass module:name"
             raise typer.BadParameter(what, param_hint="AGENT")
         known = None if user is None else option("--user", options.load_callable, user)
-        with _needing("serve"):
+        with needing("serve"):
             import uvicorn
 
             from fsm_agent.web import serve as served
@@ -108,9 +101,7 @@ def inspect(
     """Show the runs in a store in a browser, live. You can also answer their questions there."""
     with Screen() as screen, options.open_store(store, read_only=read_only) as runs:
         found, prompts = ([], []) if agents is None else option("--agents", options.load_runnables, agents)
-        with _needing("inspect"):
-            import uvicorn  # noqa: F401  # the server imports it when it runs
-
+        with needing("inspect"):
             from fsm_agent.web.inspector import Inspector
             from fsm_agent.web.inspector_server import InspectorServer
         file = Path(os.path.expanduser(store))
@@ -161,8 +152,6 @@ def serve_tools(
 
 
 def _tool_server(found: Any, named: str, name: str | None, runs: Any, deps: str | None) -> Any:
-    with _needing("mcp"):
-        from fsm_agent.mcp import ToolServer, serve
     if isinstance(found, ToolServer):
         if name is not None or runs is not None or deps is not None:
             what = f"expected functions, agents or flows, got the server {named}, which has its own"
@@ -171,5 +160,5 @@ def _tool_server(found: Any, named: str, name: str | None, runs: Any, deps: str 
     functions = found if isinstance(found, list | tuple) else [found]
     name = name or named.partition(":")[0].rpartition(".")[2]
     key = os.environ.get(options.KEY_VARIABLE) or None
-    given = options.load_deps(deps, [serve(name, functions, deps=LATER).agent])  # so that their errors name --deps
-    return serve(name, functions, store=runs, signing_key=key, deps=given)
+    given = options.load_deps(deps, [serve_mcp(name, functions, deps=LATER).agent])  # so that their errors name --deps
+    return serve_mcp(name, functions, store=runs, signing_key=key, deps=given)

@@ -18,12 +18,13 @@ from fsm_agent.call.effects import Request
 from fsm_agent.call.journal import key_bytes
 from fsm_agent.call.limits import Limits
 from fsm_agent.clients.sync_verbs import SyncVerbs
-from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Functions, Toolset
 from fsm_agent.mcp.transports import MAX_BYTES
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply
+from fsm_agent.named_objects import needing
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sql.sqlite import MemoryStore
 from fsm_agent.store.store import Store
@@ -168,13 +169,8 @@ def serve(
     require("answer_within_s", answer_within_s, isinstance(answer_within_s, int | float) and answer_within_s > 0, right)
     key = os.urandom(32) if signing_key is None else key_bytes(signing_key)
     agent._check_deps(deps)
-    try:
+    with needing("mcp", "an MCP server"):
         from fsm_agent.mcp.served_calls import official_server
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
-            raise
-        problem = f"an MCP server needs a package that is not installed ({error}); pip install 'fsm-agent[mcp]'"
-        raise ConfigError(problem) from error
     about = {"instructions": instructions or None, "version": version}
     return ToolServer(agent, official_server(agent, deps, key, answer_within_s, about, keeps=keeps))
 

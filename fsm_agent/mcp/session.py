@@ -29,6 +29,7 @@ from fsm_agent._internal.text import plain
 from fsm_agent.clients.endpoint import masked_logs
 from fsm_agent.errors import ConfigError, FsmAgentError, Retry, UsageError
 from fsm_agent.mcp.transports import StderrTail, Transport
+from fsm_agent.named_objects import needing
 from fsm_agent.providers.sse import mended
 from fsm_agent.runtime.portal import start_loop
 
@@ -424,12 +425,8 @@ async def _client(streams: Any, at_change: Callable[[], None]) -> AsyncIterator[
 
     The client holds only a weak reference to the owner of ``at_change``, which may own the client.
     """
-    try:
+    with needing("mcp", "the client of an MCP server"):
         from mcp import Client
-    except ImportError as error:
-        raise ConfigError(
-            f"MCP servers need a package that is not installed ({error}); pip install 'fsm-agent[mcp]'"
-        ) from error
 
     change = weakref.WeakMethod(at_change)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias, Unpack
 
@@ -101,9 +102,9 @@ def parse_query(after: str | None, limit: int, which: RunFilter) -> RunQuery:
     return RunQuery(which, _place_in(after), max(0, min(limit, ALL)))
 
 
-def is_undriven(run: Run, now_s: float) -> bool:
-    """Return whether a run is due but has no driver."""
-    return not run.is_ended and run.holder is None and run.due_s is not None and run.due_s <= now_s
+def is_undriven(run: Run) -> bool:
+    """Return whether a run is due now but has no driver."""
+    return not run.is_ended and run.holder is None and run.due_s is not None and run.due_s <= time.time()
 
 
 def each_listed(store: Store, *, at_a_time: int = 100, **which: Unpack[RunFilter]) -> Iterator[Run]:

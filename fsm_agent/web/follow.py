@@ -32,7 +32,7 @@ from fsm_agent.runtime.log import LOG
 from fsm_agent.store.claiming import ProcessFactory
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.following import Follower
-from fsm_agent.store.listing import each_listed
+from fsm_agent.store.listing import each_listed, is_undriven
 from fsm_agent.store.rescheduling import check_not_stuck
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sql.sqlite import MemoryStore
@@ -432,8 +432,7 @@ class RunFollower:
 
     def _is_left(self, run: Run) -> bool:
         """Return whether a run waits for this service to drive it.  Runs from other programs wait for a `Worker`."""
-        is_free = not run.is_ended and run.holder is None and run.due_s is not None and run.due_s <= time.time()
-        return self._drives and run.service == self._service and is_free
+        return self._drives and run.service == self._service and is_undriven(run)
 
     # Without a store
 

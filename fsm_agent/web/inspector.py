@@ -45,6 +45,7 @@ from fsm_agent.functions.context import LATER
 from fsm_agent.prompts.prompt import by_path
 from fsm_agent.store.errors import NotAsked, RunUnknown
 from fsm_agent.store.history import RunHistory, read
+from fsm_agent.store.listing import is_undriven
 from fsm_agent.store.runs import Runs, opened
 from fsm_agent.store.store import Run, RunCount, Store
 from fsm_agent.store.watching import watched_run
@@ -54,7 +55,7 @@ from fsm_agent.web.auth import OriginCheck, derive_token, is_same, new_token
 from fsm_agent.web.entries import diff_runs, list_failures, name_processes, read_past, tell_entries, timeline
 from fsm_agent.web.machines import draw_machine
 from fsm_agent.web.requests import read_body
-from fsm_agent.web.run_list import Filters, find_runs, is_undriven_now, run_state
+from fsm_agent.web.run_list import Filters, find_runs, run_state
 from fsm_agent.web.translate import or_quiet
 
 AGAIN_S = 0.25  # delay before looking again for a missing run or an unreadable store
@@ -411,7 +412,7 @@ def _templates() -> Environment:
     )
     found.filters.update(pretty=pretty, shown=shown_text)
     found.filters["json"] = lambda value: json.dumps(value, separators=(",", ":"))
-    found.globals.update(run_state=run_state, is_undriven=is_undriven_now)
+    found.globals.update(run_state=run_state, is_undriven=is_undriven)
     found.globals.update(question_subject=question_subject, question_text=question_text)
     return found
 

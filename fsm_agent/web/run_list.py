@@ -74,7 +74,7 @@ class Row(NamedTuple):
     @property
     def since_s(self) -> float:
         """The Unix time when the run began to wait for an answer or a driver."""
-        due_s = self.run.due_s if is_undriven_now(self.run) and not self.run.waits else None
+        due_s = self.run.due_s if is_undriven(self.run) and not self.run.waits else None
         return max(self.run.updated_s, due_s or 0.0)
 
 
@@ -144,12 +144,7 @@ def _group_of(run: Run) -> str:
         return "Waiting for an answer"
     if run.holder is not None:
         return "Running"
-    return "No driver yet; the runs are due" if is_undriven_now(run) else "Paused"
-
-
-def is_undriven_now(run: Run) -> bool:
-    """Return whether a run is due and has no driver."""
-    return is_undriven(run, time.time())
+    return "No driver yet; the runs are due" if is_undriven(run) else "Paused"
 
 
 def run_state(run: Run) -> tuple[str, str]:
