@@ -32,7 +32,6 @@ from fsm_agent.flows.record import AwaitAnswer
 from fsm_agent.flows.states import End, LiveState, WaitState
 from fsm_agent.flows.stored_runs import state_at
 from fsm_agent.functions.arguments import described_errors
-from fsm_agent.named_objects import within
 from fsm_agent.prompts.type_text import name_of, prompt_schema
 
 NOT_KEPT = "the run was not kept; pass --store runs.db to continue it later"
@@ -157,14 +156,11 @@ def load_flows(named: str) -> dict[str, Flow[Any]]:
 
     An orchestrator counts as its flow.
     """
-    module_name, colon, path = named.partition(":")
-    module = options.load_module(module_name, named)
-    listed = {path: within(module, path, named)} if colon else vars(module)
     places: dict[Flow[Any], str] = {}
-    for name, item in listed.items():
+    for name, item in options.load_module(named)[1].items():
         flow = item.flow if isinstance(item, Orchestrator) else item
         if isinstance(flow, Flow):
-            places.setdefault(flow, f"{module_name}:{name}")
+            places.setdefault(flow, f"{named.partition(':')[0]}:{name}")
     if not places:
         raise UsageError(f"expected a module with a Flow, or 'module:name', got {named!r}")
     return {place: flow for flow, place in places.items()}

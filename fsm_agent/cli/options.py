@@ -184,10 +184,12 @@ def deps_option(named: str | None) -> str:
     return "" if named is None else f" --deps {shlex.quote(named)}"
 
 
-def load_module(name: str, named: str) -> Any:
-    """Return a module, which may be in the working directory."""
+def load_module(named: str) -> tuple[Any, dict[str, Any]]:
+    """Return the module in ``module`` or ``module:name``, and its objects by name, or only the named object."""
+    name, colon, path = named.partition(":")
     with modules_here():
-        return imported(name, named)
+        module = imported(name, named)
+    return module, {path: within(module, path, named)} if colon else vars(module)
 
 
 def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
@@ -195,16 +197,16 @@ def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
 
     Sub-agents are included.
     """
-    module_name, colon, path = named.partition(":")
-    module = load_module(module_name, named)
-    if colon:
-        target = within(module, path, named)
-        found = [*target.values()] if isinstance(target, Mapping) else target
-        found = [*found] if isinstance(found, Iterable) else [found]
+    module, objects = load_module(named)
+    found: list[Any] = [*objects.values()]
+    if ":" in named:
+        [target] = found
+        listed = target.values() if isinstance(target, Mapping) else target
+        found = [*listed] if isinstance(listed, Iterable) else [listed]
         if wrong := [item for item in found if not isinstance(item, Runnable)]:
             raise UsageError(f"{named!r}: expected an Agent, or a list or dict of Agents, got {safe_repr(wrong[0])}")
     else:
-        found = [item for item in vars(module).values() if isinstance(item, Runnable)]
+        found = [item for item in found if isinstance(item, Runnable)]
     inner = [getattr(item, "flow", None) for item in found]  # an orchestrator's flow shares its runs
     found = [item for item in found if not any(item is flow for flow in inner)]
     agents = list({id(agent): agent for item in found for agent in item._sub_runnables}.values())

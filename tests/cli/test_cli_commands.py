@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import runpy
@@ -17,6 +16,7 @@ from typing import Any, ClassVar
 import pytest
 import typer
 from command_line import KEY, MODEL, ran, refused
+from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from fsm_agent import Agent
@@ -137,28 +137,6 @@ class TestServers:
         ran("mcp", "serve", "sums:add")
         assert served == [("sums", 7), ("sums", None)]
 
-    def test_the_token_of_the_environment_is_in_the_address(self, here: Path, monkeypatch: pytest.MonkeyPatch):
-        token = "recognisable_0123456789"
-        (here / "host.py").write_text(
-            "from fsm_agent import Agent\nfrom fsm_agent.testing import Script\nagent = Agent(Script(), name='host')\n"
-        )
-        monkeypatch.setenv("FSM_AGENT_TOKEN", token)
-        monkeypatch.setattr("uvicorn.Config", lambda app, **_: None)
-        monkeypatch.setattr("uvicorn.Server", lambda _: SimpleNamespace(run=lambda: None, started=True))
-        assert ran("serve", "host:agent", "--port", "7").stdout.endswith(f"/?token={token}\n")
-
-    @pytest.mark.parametrize("missing", ["uvicorn", "starlette.applications"])
-    def test_the_chat_page_names_what_it_lacks(self, here: Path, monkeypatch: pytest.MonkeyPatch, missing: str):
-        (here / "host.py").write_text(
-            "from fsm_agent import Agent\nfrom fsm_agent.testing import Script\nagent = Agent(Script(), name='host')\n"
-        )
-        for name in [name for name in sys.modules if name.startswith("fsm_agent.web.") and name.endswith("_page")]:
-            monkeypatch.delitem(sys.modules, name)
-        monkeypatch.setitem(sys.modules, missing, None)
-        told = refused("serve", "host:agent")
-        assert "fsm-agent[serve]" in told
-        assert "bug" not in told
-
     def test_the_inspector_names_what_it_lacks(self, here: Path, monkeypatch: pytest.MonkeyPatch):
         with closing(Runs(here / "runs.db")):
             pass
@@ -166,11 +144,71 @@ class TestServers:
         assert "no_such_module" in refused(
             "inspect", "--store", "runs.db", "--no-browser", "--agents", "no_such_module"
         )
-        for name in [*sys.modules]:
-            if name.startswith("fsm_agent.web.") and name.endswith(".server"):
-                monkeypatch.delitem(sys.modules, name)
+        monkeypatch.delitem(sys.modules, "fsm_agent.web.inspector_server", raising=False)
         monkeypatch.setitem(sys.modules, "uvicorn", None)
         assert "fsm-agent[inspect]" in refused("inspect", "--store", "runs.db", "--no-browser")
+
+
+class TestChatPage:
+    @pytest.fixture(autouse=True)
+    def _host(self, here: Path) -> None:
+        (here / "host.py").write_text(
+            "from fsm_agent import Agent\nfrom fsm_agent.testing import Script\nagent = Agent(Script(), name='host')\n"
+            "two = [agent, agent.changed(name='other')]\ndef who(request):\n    return None\n"
+        )
+
+    @pytest.fixture
+    def served(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, str]]:
+        """The applications that the command has served, each with its host."""
+        pytest.importorskip("uvicorn")
+        found: list[tuple[Any, str]] = []
+        monkeypatch.setattr("uvicorn.Config", lambda app, *, host, **_: found.append((app, host)))
+        monkeypatch.setattr("uvicorn.Server", lambda _: SimpleNamespace(run=lambda: None, started=True))
+        return found
+
+    @pytest.mark.parametrize("missing", ["uvicorn", "starlette.applications"])
+    def test_it_names_what_it_lacks(self, monkeypatch: pytest.MonkeyPatch, missing: str):
+        monkeypatch.delitem(sys.modules, "fsm_agent.web.chat_page", raising=False)
+        monkeypatch.setitem(sys.modules, missing, None)
+        told = refused("serve", "host:agent")
+        assert "fsm-agent[serve]" in told
+        assert "bug" not in told
+
+    @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.7", "localhost.example.com", ""])
+    def test_it_opens_no_port_to_other_machines_without_a_login(self, host: str, served: list[tuple[Any, str]]):
+        assert "--user" in refused("serve", "host:agent", "--host", host, code=2)
+        assert served == []
+        ran("serve", "host:agent", "--host", host, "--user", "host:who")
+        assert [address for _, address in served] == [host]
+
+    def test_the_token_of_the_environment_is_in_the_address(
+        self, served: list[tuple[Any, str]], monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setenv("FSM_AGENT_TOKEN", "recognisable_0123456789")
+        assert ran("serve", "host:agent", "--port", "7").stdout.endswith("/?token=recognisable_0123456789\n")
+
+    @pytest.mark.parametrize("token", ["short", "a" * 19, "a" * 20 + "&b=c"])
+    def test_a_token_that_is_none_is_named_and_not_shown(self, token: str, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setenv("FSM_AGENT_TOKEN", token)
+        told = refused("serve", "host:agent")
+        assert "FSM_AGENT_TOKEN" in told
+        assert token not in told
+        assert "module:name" in refused("serve", "host:two", code=2)
+
+    def test_with_a_token_only_its_holder_gets_in(self, served: list[tuple[Any, str]]):
+        printed = [ran("serve", "host:agent", "--token").stdout.strip() for _ in range(2)]
+        assert printed[0] != printed[1], "each time a new token"
+        home, _, token = printed[0].partition("?token=")
+        assert len(token) >= 40
+        with TestClient(served[0][0], base_url="http://127.0.0.1:8000") as browser:
+            for url in (home, f"{home}conversations", f"{home}?token=x", "http://127.0.0.1:8000/conversations"):
+                for headers in ({}, {"authorization": f"Bearer {token}x"}, {"authorization": token}):
+                    assert browser.get(url, headers=headers).status_code == 403
+            assert not browser.cookies
+            assert browser.get(f"{home}conversations", headers={"authorization": f"Bearer {token}"}).json() == []
+            assert browser.get(printed[0]).status_code == 200
+            assert browser.get(f"{home}conversations").json() == []
+            assert browser.get(home, headers={"host": "evil.example"}).status_code == 421
 
 
 DESK = """
@@ -244,17 +282,13 @@ class TestDeps:
             model(function_call("look"), lambda request: request.messages[-1].text)
         assert "corner" in ran(*self.DRIVE[command], "--deps", "desk:corner", input="?\n").stdout
 
-    def test_tools_of_a_server_find_them(self, monkeypatch: pytest.MonkeyPatch):
+    async def test_tools_of_a_server_find_them(self, monkeypatch: pytest.MonkeyPatch):
         mcp = pytest.importorskip("mcp")
         served: list[ToolServer] = []
         monkeypatch.setattr(ToolServer, "run_stdio", lambda server: served.append(server))
         ran(*self.DRIVE["mcp serve"], "--deps", "desk:corner")
-
-        async def called() -> Any:
-            async with mcp.Client(served[0].official) as client:
-                return await client.call_tool("look", {})
-
-        assert asyncio.run(called()).content[0].text == "corner"
+        async with mcp.Client(served[0].official) as client:
+            assert (await client.call_tool("look", {})).content[0].text == "corner"
 
     def test_the_command_that_continues_a_run_has_them(self, here: Path, model: Callable[..., Script]):
         (here / "desk.py").write_text(DESK.replace("=False", "=True"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import json
 import os
@@ -291,7 +290,7 @@ class TestServers:
         assert "read only" in shown.read_text()
         assert ran("runs", "export", "r", "--store", str(store)).stdout == before
 
-    def test_tools_over_stdio(self, here: Path):
+    async def test_tools_over_stdio(self, here: Path):
         pytest.importorskip("mcp")
         from mcp import Client, StdioServerParameters, stdio_client
         from mcp_types import ElicitResult
@@ -307,11 +306,9 @@ class TestServers:
         async def approve(context: Any, params: Any) -> ElicitResult:
             return ElicitResult(action="accept", content={"approve": True})
 
-        async def main() -> list[str]:
-            words = ["-m", "fsm_agent", "mcp", "serve", "shop_tools:all", "--store", "runs.db"]
-            given = StdioServerParameters(command=sys.executable, args=words, env=ENVIRONMENT, cwd=here)
-            async with Client(stdio_client(given), elicitation_callback=approve) as client:
-                calls = [("refund", {"order": "A"}), ("desk", {"task": "Hello"})]
-                return [(await client.call_tool(*call)).content[0].text for call in calls]
-
-        assert asyncio.run(main()) == ["refunded A", "Good day."]
+        words = ["-m", "fsm_agent", "mcp", "serve", "shop_tools:all", "--store", "runs.db"]
+        given = StdioServerParameters(command=sys.executable, args=words, env=ENVIRONMENT, cwd=here)
+        async with Client(stdio_client(given), elicitation_callback=approve) as client:
+            calls = [("refund", {"order": "A"}), ("desk", {"task": "Hello"})]
+            told = [(await client.call_tool(*call)).content[0].text for call in calls]
+        assert told == ["refunded A", "Good day."]

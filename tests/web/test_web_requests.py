@@ -6,19 +6,15 @@ import asyncio
 import re
 import threading
 from base64 import b64encode
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from served import desk, letters
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
-from typer.testing import CliRunner
 
 from fsm_agent import Agent, Function, MemoryStore, ProviderError, UsageError, function
 from fsm_agent.call import Returned
-from fsm_agent.cli import app
 from fsm_agent.messages import Suspended
 from fsm_agent.store import AlreadyAnswered, NotAsked, Runs, RunUnknown
 from fsm_agent.testing import Script, function_call
@@ -163,70 +159,12 @@ def test_a_web_socket_is_closed(made: Any) -> None:
     assert sent == [{"type": "websocket.close", "code": 1008}]
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.7", "localhost.example.com", ""])
-def test_the_command_opens_no_port_to_other_machines_without_a_login(
-    host: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    pytest.importorskip("uvicorn")
-    opened: list[Any] = []
-    monkeypatch.setattr("uvicorn.Config", lambda *_, **options: opened.append(options["host"]))
-    monkeypatch.setattr("uvicorn.Server", lambda _: SimpleNamespace(run=lambda: None, started=True))
-    monkeypatch.syspath_prepend(tmp_path)
-    code = (
-        "from fsm_agent import Agent\nfrom fsm_agent.testing import Script\nagent = Agent(Script('Hi.'), name='host')\n"
-    )
-    (tmp_path / "refused_shop.py").write_text(f"{code}def who(request):\n    return None\n")
-    words = ["serve", "refused_shop:agent", "--host", host]
-    refused = CliRunner().invoke(app, words)
-    assert (refused.exit_code, opened) == (2, [])
-    assert "--user" in refused.stderr
-    allowed = CliRunner().invoke(app, [*words, "--user", "refused_shop:who"])
-    assert (allowed.exit_code, opened) == (0, [host]), allowed.stderr
-
-
 def test_an_answer_cannot_weaken_the_headers() -> None:
     weak = PlainTextResponse("page", headers={"x-frame-options": "ALLOWALL", "content-security-policy": "*"})
     answer = TestClient(OriginCheck(weak), base_url="http://localhost").get("/")
     assert answer.text == "page"
     assert answer.headers["x-frame-options"] == "DENY"
     assert answer.headers["content-security-policy"].startswith("default-src 'none'")
-
-
-@pytest.mark.parametrize("token", ["short", "a" * 19, "a" * 20 + "&b=c"])
-def test_a_token_that_is_none_is_named_and_not_shown(
-    token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("FSM_AGENT_TOKEN", token)
-    code = "from fsm_agent import Agent\nfrom fsm_agent.testing import Script\nagent = Agent(Script(), name='host')\n"
-    (tmp_path / "one_host.py").write_text(f"{code}two = [agent, agent.changed(name='other')]\n")
-    ended = CliRunner().invoke(app, ["serve", "one_host:agent"])
-    assert (ended.exit_code, "FSM_AGENT_TOKEN" in ended.stderr) == (1, True)
-    assert token not in ended.stderr
-    ended = CliRunner().invoke(app, ["serve", "one_host:two"])
-    assert (ended.exit_code, "module:name" in ended.stderr) == (2, True)
-
-
-def test_with_a_token_only_its_holder_gets_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    served: list[Any] = []
-    monkeypatch.setattr("uvicorn.Config", lambda app, **_: served.append(app))
-    monkeypatch.setattr("uvicorn.Server", lambda _: SimpleNamespace(run=lambda: None, started=True))
-    monkeypatch.syspath_prepend(tmp_path)
-    code = "from fsm_agent import Agent\nfrom fsm_agent.testing import Script\nagent = Agent(Script(), name='host')\n"
-    (tmp_path / "locked_shop.py").write_text(code)
-    printed = [CliRunner().invoke(app, ["serve", "locked_shop:agent", "--token"]).stdout.strip() for _ in range(2)]
-    assert printed[0] != printed[1], "each time a new token"
-    home, _, token = printed[0].partition("?token=")
-    assert len(token) >= 40
-    with TestClient(served[0], base_url="http://127.0.0.1:8000") as browser:
-        for url in (home, f"{home}conversations", f"{home}?token=x", "http://127.0.0.1:8000/conversations"):
-            for headers in ({}, {"authorization": f"Bearer {token}x"}, {"authorization": token}):
-                assert browser.get(url, headers=headers).status_code == 403
-        assert not browser.cookies
-        assert browser.get(f"{home}conversations", headers={"authorization": f"Bearer {token}"}).json() == []
-        assert browser.get(printed[0]).status_code == 200
-        assert browser.get(f"{home}conversations").json() == []
-        assert browser.get(home, headers={"host": "evil.example"}).status_code == 421
 
 
 @function(once=True)
