@@ -107,6 +107,14 @@ def test_the_diagram_of_every_agent():
     assert "a.bmp" in refused("diagram", "--output", "a.bmp")
 
 
+def hide(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    """Make a module missing, and have the modules that need it imported anew."""
+    for name in [*sys.modules]:
+        if name.startswith("fsm_agent.web.") and name.endswith(("_page", "_server")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+
+
 class TestServers:
     def test_what_cannot_be_served_is_named(self, here: Path):
         (here / "shop_tools.py").write_text(
@@ -144,8 +152,7 @@ class TestServers:
         assert "no_such_module" in refused(
             "inspect", "--store", "runs.db", "--no-browser", "--agents", "no_such_module"
         )
-        monkeypatch.delitem(sys.modules, "fsm_agent.web.inspector_server", raising=False)
-        monkeypatch.setitem(sys.modules, "uvicorn", None)
+        hide(monkeypatch, "uvicorn")
         assert "fsm-agent[inspect]" in refused("inspect", "--store", "runs.db", "--no-browser")
 
 
@@ -168,8 +175,7 @@ class TestChatPage:
 
     @pytest.mark.parametrize("missing", ["uvicorn", "starlette.applications"])
     def test_it_names_what_it_lacks(self, monkeypatch: pytest.MonkeyPatch, missing: str):
-        monkeypatch.delitem(sys.modules, "fsm_agent.web.chat_page", raising=False)
-        monkeypatch.setitem(sys.modules, missing, None)
+        hide(monkeypatch, missing)
         told = refused("serve", "host:agent")
         assert "fsm-agent[serve]" in told
         assert "bug" not in told

@@ -16,6 +16,7 @@ from fsm_agent.mcp import ToolServer, serve
 from fsm_agent.testing import Script, function_call
 
 KEY = "k" * 32
+ANSWERED = "this question was answered before, or its call has ended"
 SECRET = "sk-recognisable0123456789"
 DOT = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="

@@ -19,7 +19,7 @@ pytest.importorskip("mcp")
 import mcp_types as types
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from mcp_shop import DOT, KEY, LETTERS, SECRET, Shop, add, bad, pictures, weather
+from mcp_shop import ANSWERED, DOT, KEY, LETTERS, SECRET, Shop, add, bad, pictures, weather
 
 from fsm_agent import Agent, Context, Function, Limits, MemoryStore, UsageError, function, handoff
 from fsm_agent.call import Approved, Cancelled, FunctionFailed, Modified, Returned, RunAgain
@@ -32,7 +32,6 @@ from fsm_agent.messages import FunctionProgress, Question
 from fsm_agent.testing import Script
 
 MODES = ["auto", "legacy"]
-ANSWERED = "this question was answered before, or its call has ended"
 APPROVE = {"approve": True}
 
 

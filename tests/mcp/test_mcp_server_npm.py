@@ -6,7 +6,6 @@ import json
 import subprocess
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.npm import installed
@@ -15,7 +14,7 @@ from support.paths import TESTS
 pytest.importorskip("mcp")
 
 from mcp_shop import SECRET
-from test_mcp_server_processes import command, env, http
+from test_mcp_server_processes import env, http
 
 from fsm_agent import SqliteStore
 
@@ -24,23 +23,15 @@ NPM = TESTS / "mcp" / "npm"
 
 @pytest.mark.system
 @pytest.mark.timeout(400)  # it may have to install the client
-@pytest.mark.parametrize("transport", ["http"])
-def test_the_official_client_of_npm(transport: str, tmp_path: Path) -> None:
+def test_the_official_client_of_npm(tmp_path: Path) -> None:
     folder = installed(NPM)
     store, notes = tmp_path / "runs.db", tmp_path / "notes.txt"
     notes.touch()
-
-    def use(*target: str) -> Any:
-        node = ["node", str(folder / "client.mjs"), *target]
+    with http(store, notes) as (url, _):
+        node = ["node", str(folder / "client.mjs"), url]
         done = subprocess.run(node, capture_output=True, text=True, timeout=60, env=env(), check=False)
-        assert done.returncode == 0, done.stderr[-3000:]
-        return json.loads(done.stdout)
-
-    if transport == "http":
-        with http(store, notes) as (url, _):
-            seen = use(url)
-    else:
-        seen = use(*command(store, notes))
+    assert done.returncode == 0, done.stderr[-3000:]
+    seen = json.loads(done.stdout)
     assert ["add", "Add two numbers.", ["a"]] in seen["tools"]
     assert ["desk", "The customers' desk.", ["task"]] in seen["tools"]
     assert (seen["added"], seen["after"]) == ([False, "42"], [False, "2"])

@@ -22,11 +22,10 @@ pytest.importorskip("mcp")
 
 import mcp_types as types
 from mcp import Client, StdioServerParameters, stdio_client
-from mcp_shop import SECRET
+from mcp_shop import ANSWERED, SECRET
 from support.paths import ROOT, TESTS
 
 SHOP = TESTS / "mcp" / "mcp_shop.py"
-ANSWERED = "this question was answered before, or its call has ended"
 
 
 async def approve(context: Any, params: Any) -> types.ElicitResult:
@@ -108,16 +107,13 @@ async def use(client: Client, notes: Path) -> None:
 
 
 @pytest.mark.system
-def test_over_stdio_and_http(tmp_path, notes):
-    async def main(url: str) -> None:
-        async with stdio(tmp_path / "stdio.db", notes, "legacy") as client:
-            await use(client, notes)
-        notes.write_text("")
+async def test_over_stdio_and_http(tmp_path, notes):
+    async with stdio(tmp_path / "stdio.db", notes, "legacy") as client:
+        await use(client, notes)
+    notes.write_text("")
+    with http(tmp_path / "http.db", notes) as (url, _):
         async with over_http(url) as client:
             await use(client, notes)
-
-    with http(tmp_path / "http.db", notes) as (url, _):
-        asyncio.run(main(url))
 
 
 @pytest.mark.system
@@ -159,11 +155,10 @@ def test_what_is_printed_and_read_by_functions_is_not_the_protocol(tmp_path, not
 
 
 @pytest.mark.system
-def test_two_processes_with_one_store_take_one_answer(tmp_path, notes):
+async def test_two_processes_with_one_store_take_one_answer(tmp_path, notes):
     store = tmp_path / "runs.db"
-
-    async def main(urls: list[str]) -> list[Any]:
-        async with over_http(urls[0]) as first, over_http(urls[1]) as second:
+    with http(store, notes) as (one, _), http(store, notes) as (other, _):
+        async with over_http(one) as first, over_http(other) as second:
             for round in range(10):
                 order = {"order": f"C-{round}"}
                 waits = await first.session.call_tool("refund", order, allow_input_required=True)
@@ -171,15 +166,12 @@ def test_two_processes_with_one_store_take_one_answer(tmp_path, notes):
                 calls = [client.session.call_tool("refund", order, **answer) for client in (first, second)]
                 texts = sorted(map(text_of, await asyncio.gather(*calls)))
                 assert texts == sorted([ANSWERED, f"refunded C-{round}"])
-
-    with http(store, notes) as (first, _), http(store, notes) as (second, _):
-        asyncio.run(main([first, second]))
     assert noted(notes) == [f"refund C-{round}" for round in range(10)]
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(200)  # the lease of the dead process alone takes half a minute
-def test_a_state_outlives_its_process_and_what_had_begun_is_asked_about(tmp_path, notes):
+async def test_a_state_outlives_its_process_and_what_had_begun_is_asked_about(tmp_path, notes):
     """The first process is killed in the middle of a function that must not run twice."""
     store = tmp_path / "runs.db"
     order = {"order": "D-1"}
@@ -192,10 +184,6 @@ def test_a_state_outlives_its_process_and_what_had_begun_is_asked_about(tmp_path
             action="accept", content=done if "outcome" in params.requested_schema["properties"] else {"approve": True}
         )
 
-    async def ask() -> Any:
-        async with stdio(store, notes) as client:
-            return await client.session.call_tool("die", order, allow_input_required=True)
-
     async def answer(url: str, **answers: Any) -> Any:
         try:
             async with Client(url, elicitation_callback=say) as client:
@@ -205,20 +193,21 @@ def test_a_state_outlives_its_process_and_what_had_begun_is_asked_about(tmp_path
         except BaseExceptionGroup as error:
             return error
 
-    state = asyncio.run(ask()).request_state
+    async with stdio(store, notes) as client:
+        state = (await client.session.call_tool("die", order, allow_input_required=True)).request_state
     with http(store, notes) as (url, process):
-        failed = asyncio.run(answer(url, input_responses=yes()))
+        failed = await answer(url, input_responses=yes())
         assert process.wait(timeout=30) == 9
         assert isinstance(failed, BaseExceptionGroup)
     with http(store, notes) as (url, _):
-        assert text_of(asyncio.run(answer(url, input_responses=yes()))) == ANSWERED
+        assert text_of(await answer(url, input_responses=yes())) == ANSWERED
         until_s = time.monotonic() + 100  # the lease of the dead process ends
-        while not isinstance(waits := asyncio.run(answer(url)), types.InputRequiredResult):
+        while not isinstance(waits := await answer(url), types.InputRequiredResult):
             assert time.monotonic() < until_s
-            time.sleep(0.5)
+            await asyncio.sleep(0.5)
         (key,) = waits.input_requests
         assert "must not run twice" in waits.input_requests[key].params.message
-        result = asyncio.run(answer(url, input_responses={key: types.ElicitResult(action="accept", content=done)}))
+        result = await answer(url, input_responses={key: types.ElicitResult(action="accept", content=done)})
         assert text_of(result) == "D-1 is dead"
     assert noted(notes) == ["die D-1"]
 
