@@ -315,15 +315,12 @@ class SummaryActivity(ModelActivity):
     """A request for a summary.  Its text is not streamed to listeners."""
 
     def perform(self) -> Coroutine[Any, Any, Outcome]:
-        return ask_model(self.effect, self._environment_of_summary(), self.allowed_s)
-
-    def _environment_of_summary(self) -> Environment:
-        environment = (
-            self.environment if self.effect.client is None else self.environment.changed(client=self.effect.client)
-        )
+        environment, client = self.environment, self.effect.client
+        if client is not None:
+            environment = environment.changed(client=client)
         if self.effect.is_priced:
             environment.price_list.check()
-        return environment
+        return ask_model(self.effect, environment, self.allowed_s)
 
     def announcement(self) -> Sequence[Event]:
         return ()

@@ -295,12 +295,7 @@ class FunctionActivity(UserCodeActivity):
 
     async def _awaited(self, pending: Awaitable[Any]) -> Ended | float:
         try:
-            value = await pending
-        except SystemExit as error:
-            return self._after_error(_exit_error(error))
-        except asyncio.CancelledError as error:
-            raise_own_cancellation(error)
-            return self._after_error(_cancellation_error(error))
+            value = await _value_of(pending)
         except Exception as error:
             return self._after_error(error)
         return self._kept(self._result_outcome(value))

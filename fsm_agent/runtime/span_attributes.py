@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -58,10 +58,25 @@ def model_facts(name: str) -> Mapping[str, str]:
 def described(activity: Activity, content: bool) -> Described:
     """Return `(name, kind, attributes)` for an effect's span.  ``content`` adds messages, arguments and results."""
     effect = activity.effect
-    describe = _DESCRIBED.get(effect.prefix)
-    if describe is None:
-        return f"perform {effect.prefix}", SpanKind.INTERNAL, {names.KEY: activity.key}
-    return describe(activity, effect, content)
+    more: Facts = {}
+    match effect.prefix:
+        case CallModel.prefix | AskSummary.prefix:
+            return _request(activity, effect, content)
+        case RunFunction.prefix if isinstance(activity.process, AgentCall):
+            return _function(effect.call, content)
+        case RunFunction.prefix:  # a state of a flow runs it, no model asked for it
+            name = f"run {effect.call.name}"
+        case AskApproval.prefix | Reconcile.prefix:
+            name, more = f"{_QUESTIONS[effect.prefix]} {effect.call.name}", {names.TOOL: effect.call.name}
+        case "answer":
+            name = f"answer {effect.state.name}"
+        case CheckOutput.prefix:
+            name = "check"
+        case Sleep.prefix:
+            name = "backoff" if isinstance(activity.process, AgentCall) else "wait"
+        case _:
+            name = f"perform {effect.prefix}"
+    return name, SpanKind.INTERNAL, {names.KEY: activity.key, **more}
 
 
 def _request(activity: Activity, effect: CallModel | AskSummary, content: bool) -> Described:
@@ -76,12 +91,8 @@ def _request(activity: Activity, effect: CallModel | AskSummary, content: bool) 
     if effect.attempt > 1:
         facts[names.ATTEMPT] = effect.attempt
     settings = effect.request.settings
-    if settings.temperature is not None:
-        facts[names.TEMPERATURE] = settings.temperature
-    if settings.top_p is not None:
-        facts[names.TOP_P] = settings.top_p
-    if settings.max_tokens is not None:
-        facts[names.MAX_TOKENS] = settings.max_tokens
+    facts |= known({names.TEMPERATURE: settings.temperature, names.TOP_P: settings.top_p})
+    facts |= known({names.MAX_TOKENS: settings.max_tokens})
     if content:
         messages = effect.request.messages
         facts[names.INPUT] = _messages_json([m for m in messages if m.role != "system"])
@@ -90,45 +101,12 @@ def _request(activity: Activity, effect: CallModel | AskSummary, content: bool) 
     return f"{names.CHAT} {facts[names.MODEL]}", SpanKind.CLIENT, facts
 
 
-def _function(activity: Activity, effect: RunFunction, content: bool) -> Described:
-    call = effect.call
-    if not isinstance(activity.process, AgentCall):  # a state of a flow runs it, no model asked for it
-        return f"run {call.name}", SpanKind.INTERNAL, {names.KEY: activity.key}
+def _function(call: FunctionCall, content: bool) -> Described:
     facts: Facts = {names.OPERATION: names.EXECUTE_TOOL, names.TOOL: call.name, names.TOOL_TYPE: "function"}
     facts[names.TOOL_CALL] = _short(call.provider_id or call.id)
     if content:
         facts[names.ARGUMENTS] = masked_arguments(call.arguments_json[:MAX_TEXT])
     return f"{names.EXECUTE_TOOL} {call.name}", SpanKind.INTERNAL, facts
-
-
-def _approval(activity: Activity, effect: AskApproval | Reconcile, content: bool) -> Described:
-    name = f"{_QUESTIONS[effect.prefix]} {effect.call.name}"
-    return name, SpanKind.INTERNAL, {names.KEY: activity.key, names.TOOL: effect.call.name}
-
-
-def _answer(activity: Activity, effect: Any, content: bool) -> Described:
-    return f"answer {effect.state.name}", SpanKind.INTERNAL, {names.KEY: activity.key}
-
-
-def _check(activity: Activity, effect: CheckOutput, content: bool) -> Described:
-    return "check", SpanKind.INTERNAL, {names.KEY: activity.key}
-
-
-def _wait(activity: Activity, effect: Sleep, content: bool) -> Described:
-    name = "backoff" if isinstance(activity.process, AgentCall) else "wait"
-    return name, SpanKind.INTERNAL, {names.KEY: activity.key}
-
-
-_DESCRIBED: dict[str, Callable[[Activity, Any, bool], Described]] = {
-    CallModel.prefix: _request,
-    AskSummary.prefix: _request,
-    RunFunction.prefix: _function,
-    AskApproval.prefix: _approval,
-    Reconcile.prefix: _approval,
-    "answer": _answer,
-    CheckOutput.prefix: _check,
-    Sleep.prefix: _wait,
-}
 
 
 def question_name(key: str, process: Any) -> str:
@@ -154,12 +132,19 @@ def came_of(activity: Activity, outcome: Any, content: bool) -> Came:
         return {}, type(outcome).__qualname__
     if activity.effect.question is not None:
         return {names.VERDICT: getattr(outcome, "kind", "none")}, ""
-    if (read := _CAME_OF.get(type(outcome))) is not None:
-        return read(activity, outcome, content)
+    match outcome:
+        case Replied():
+            return _replied(outcome, content)
+        case Returned() | FunctionFailed():
+            return _ran(activity, outcome, content)
+        case ModelFailed():
+            return {}, outcome.error.kind
+        case CheckRefused() | CheckFailed():
+            return {}, outcome.kind
     return {}, ""
 
 
-def _replied(activity: Activity, outcome: Replied, content: bool) -> Came:
+def _replied(outcome: Replied, content: bool) -> Came:
     reply = outcome.reply
     facts = tokens(reply.usage)
     if reply.finish:
@@ -183,29 +168,22 @@ def _ran(activity: Activity, outcome: Returned | FunctionFailed, content: bool) 
     return facts, "tool_error" if has_failed else ""
 
 
-_CAME_OF: dict[type, Callable[[Activity, Any, bool], Came]] = {
-    Replied: _replied,
-    ModelFailed: lambda activity, outcome, content: ({}, outcome.error.kind),
-    Returned: _ran,
-    FunctionFailed: _ran,
-    CheckRefused: lambda activity, outcome, content: ({}, outcome.kind),
-    CheckFailed: lambda activity, outcome, content: ({}, outcome.kind),
-}
-
-
 def tokens(usage: Usage) -> Facts:
     """Return the known token counts."""
-    return {
-        name: count
-        for name, count in (
-            (names.INPUT_TOKENS, usage.input_tokens),
-            (names.OUTPUT_TOKENS, usage.output_tokens),
-            (names.CACHED_TOKENS, usage.cached_tokens),
-            (names.CACHE_WRITE_TOKENS, usage.cache_write_tokens),
-            (names.REASONING_TOKENS, usage.reasoning_tokens),
-        )
-        if count is not None
-    }
+    return known(
+        {
+            names.INPUT_TOKENS: usage.input_tokens,
+            names.OUTPUT_TOKENS: usage.output_tokens,
+            names.CACHED_TOKENS: usage.cached_tokens,
+            names.CACHE_WRITE_TOKENS: usage.cache_write_tokens,
+            names.REASONING_TOKENS: usage.reasoning_tokens,
+        }
+    )
+
+
+def known(facts: Facts) -> Facts:
+    """Return the facts that are not None."""
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _short(name: str) -> str:

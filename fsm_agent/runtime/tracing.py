@@ -32,7 +32,7 @@ from fsm_agent.messages.events import Event, Inside, Stepped
 from fsm_agent.runtime import span_names as names
 from fsm_agent.runtime.activity import Activity
 from fsm_agent.runtime.drive_loop import Driver
-from fsm_agent.runtime.span_attributes import Facts, came_of, described, is_program, model_facts, question_name
+from fsm_agent.runtime.span_attributes import Facts, came_of, described, is_program, known, model_facts, question_name
 
 _W3C = TraceContextTextMapPropagator()
 _ERROR = Status(StatusCode.ERROR)
@@ -372,12 +372,9 @@ class DriveSpans:
         if place.span is None:
             return
         r = place.process.record
-        facts: Facts = {names.CALL_ID: r.id, names.STATE: str(r.state)}
         usage = r.total_usage
-        if usage.input_tokens is not None:
-            facts[names.ALL_INPUT_TOKENS] = usage.input_tokens
-        if usage.output_tokens is not None:
-            facts[names.ALL_OUTPUT_TOKENS] = usage.output_tokens
+        used = {names.ALL_INPUT_TOKENS: usage.input_tokens, names.ALL_OUTPUT_TOKENS: usage.output_tokens}
+        facts: Facts = {names.CALL_ID: r.id, names.STATE: str(r.state), **known(used)}
         error = _failure(place.process)
         if isinstance(raised, BaseException) and not isinstance(raised, GeneratorExit):  # closing a drive is no error
             error = error or type(raised).__qualname__
