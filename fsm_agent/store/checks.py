@@ -17,9 +17,9 @@ from fsm_agent._internal.structs import decoder_of, is_finite, is_whole
 from fsm_agent.call.outcomes import Modified, Outcome, Returned
 from fsm_agent.call.process import INBOX, prefix_of
 from fsm_agent.call.question_forms import misfit
-from fsm_agent.errors import OutcomeError, UsageError, hint
+from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.messages.events import Question
-from fsm_agent.store.errors import LeaseLost, NotAsked, RunExists, RunUnknown, SignalExists, StoreError
+from fsm_agent.store.errors import LeaseLost, NotAsked, RunUnknown, SignalExists, StoreError
 from fsm_agent.store.store import (
     MAX_KEY_BYTES,
     MAX_NAME_BYTES,
@@ -165,12 +165,6 @@ def check_new_run(run: str) -> None:
         raise UsageError("the name of a run: expected text, got ''; pass a name such as 'order-17'")
 
 
-def check_after(after: int | None) -> None:
-    """Check that ``after`` is None or the number of an entry."""
-    is_right = after is None or (isinstance(after, int) and after >= 0)
-    require("after", after, is_right, "a whole number of at least 0, or None")
-
-
 def check_conversation(name: str) -> None:
     """Check the name of a conversation."""
     check_name("the name of a conversation", name)
@@ -253,40 +247,12 @@ def unknown_run(run: str) -> RunUnknown:
     )
 
 
-def other_header(run: str) -> RunExists:
-    """Return the error for a run that exists with another header."""
-    return RunExists(
-        f"the run {run!r} already exists and began differently; choose another name, or call"
-        f" runs.resume({run!r}) to continue that run"
-    )
-
-
-def other_arguments(run: str, differs: Sequence[str]) -> RunExists:
-    """Return the error for a run that exists but was begun with other arguments."""
-    others = " and ".join([f"{'other' if name in _WITHOUT_ARTICLE else 'another'} {name}" for name in differs])
-    return RunExists(
-        f"the run {run!r} already exists and began with {others}; choose another run_id, or call"
-        f" runs.resume({run!r}) to continue that run"
-    )
-
-
-def run_of_another(run: str, agent: str) -> RunExists:
-    """Return the error for a run that exists and belongs to another agent or flow."""
-    return RunExists(
-        f"the run {run!r} already exists and belongs to another agent or flow, {agent!r}; choose another run_id, or"
-        f" call runs.resume({run!r}) of {agent!r} to continue that run"
-    )
-
-
 def not_own(run: str, agent: str, other: str) -> UsageError:
     """Return the error for a run that is read or driven by an agent other than its own."""
     return UsageError(
         f"the run {run!r}: expected one of {agent!r}, got one of {other!r}; use the runs of {other!r}, or, if the agent"
         f" has a new name, give it the name {other!r} again"
     )
-
-
-_WITHOUT_ARTICLE = ("data", "extra", "limits")
 
 
 def lost_lease(lease: Lease) -> LeaseLost:
@@ -312,30 +278,9 @@ def ended_run(run: str) -> NotAsked:
     )
 
 
-def unknown_question(run: str, key: str, asked: Collection[str]) -> NotAsked:
-    """Return the error for a question that is not open."""
-    return NotAsked(f"the run {run!r} asks no question {key!r}{hint(key, asked)}")
-
-
 def no_store(place: str) -> StoreError:
     """Return the error for a path or address without a store."""
     return StoreError(f"expected a store at {place}, got none")
-
-
-def newer_store(place: str, version: int, newest: int) -> StoreError:
-    """Return the error for a store whose version this release does not know."""
-    return StoreError(
-        f"the store {place}: expected a version up to {newest}, which this release of fsm_agent supports, got"
-        f" {version};"
-        " upgrade fsm_agent"
-    )
-
-
-def older_store(place: str, version: int, newest: int) -> StoreError:
-    """Return the error for a store that must be migrated before it can be read."""
-    return StoreError(
-        f"the store {place}: expected version {newest}, got {version}; open it once for writing to upgrade it"
-    )
 
 
 def check_answers(answers: Mapping[str, Outcome], run: Run, typed: Collection[str] = ()) -> None:

@@ -48,6 +48,7 @@ from fsm_agent.store.store import FIRST_FENCE, Head, Lease, Loaded, Signal, Star
 from fsm_agent.store.turns import head_before, messages_before
 
 BEHIND_S = 1.0  # a clock that lags the store's by less than this counts as correct
+_WITHOUT_ARTICLE = ("data", "extra", "limits")  # arguments that two runs have "other" of, not "another"
 _holders = count(1)
 
 OnChange: TypeAlias = Literal["report", "rest", "stop"]
@@ -202,9 +203,16 @@ class Claims:
         """Refuse a run that was begun with other arguments.  A change in the code alone does not matter."""
         there = header_of(self.store.load(run, after=None).header)
         if there.agent != factory.agent:
-            raise checks.run_of_another(run, there.agent) from None
+            raise RunExists(
+                f"the run {run!r} already exists and belongs to another agent or flow, {there.agent!r}; choose another"
+                f" run_id, or call runs.resume({run!r}) of {there.agent!r} to continue that run"
+            ) from None
         if differs := factory.differences(there, header_of(header)):
-            raise checks.other_arguments(run, differs) from None
+            others = " and ".join([f"{'other' if name in _WITHOUT_ARTICLE else 'another'} {name}" for name in differs])
+            raise RunExists(
+                f"the run {run!r} already exists and began with {others}; choose another run_id, or call"
+                f" runs.resume({run!r}) to continue that run"
+            ) from None
 
     def _reclaim(self, process: Process, chain: Chain, factory: ProcessFactory) -> Claimed:
         """Claim the run of a process that was driven before, and refuse a process that is behind its stored run."""

@@ -25,6 +25,7 @@ from fsm_agent.store.listing import parse_query
 from fsm_agent.store.sql import statements as runs
 from fsm_agent.store.sql.statements import Append, NewRun, Sql, Taker
 from fsm_agent.store.store import Head, Lease, Loaded, Page, Run, RunCount, RunFilter, RunsHealth, Start, Suspension
+from fsm_agent.validation import require
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[Sql], T]
@@ -236,7 +237,8 @@ class SqlStore(ABC):
 
     def load(self, run: str, *, after: int | None = 0) -> Loaded:
         checks.check_run(run)
-        checks.check_after(after)
+        is_right = after is None or (isinstance(after, int) and after >= 0)
+        require("after", after, is_right, "a whole number of at least 0, or None")
         return self._read(lambda c: runs.load(c, run, after))
 
     def ask(self, lease: Lease, questions: Sequence[Question]) -> None:

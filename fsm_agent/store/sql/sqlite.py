@@ -261,12 +261,12 @@ class SqliteStore(SqlStore):
         for connections in self._pools:
             connections.before_fork()
 
-    def _after_fork_in_parent(self) -> None:
-        for connections in self._pools:
-            connections.after_fork()
-
-    def _after_fork_in_child(self) -> None:
-        """Make new connections, locks and threads, since a forked process cannot use its parent's."""
+    def _after_fork(self, *, is_child: bool) -> None:
+        """In a forked process, make new connections, locks and threads, since it cannot use its parent's."""
+        if not is_child:
+            for connections in self._pools:
+                connections.after_fork()
+            return
         is_closed = self._connections.is_closed
         self._lease_locks.abandon()
         self._open()
@@ -339,11 +339,9 @@ class MemoryStore(SqlStore):
     def _before_fork(self) -> None:
         self._lock.acquire()
 
-    def _after_fork_in_parent(self) -> None:
-        self._lock.release()
-
-    def _after_fork_in_child(self) -> None:
-        self._changes = ChangeNotifier()  # another thread of the parent may have held its lock
+    def _after_fork(self, *, is_child: bool) -> None:
+        if is_child:
+            self._changes = ChangeNotifier()  # another thread of the parent may have held its lock
         self._lock.release()
 
 
@@ -577,21 +575,15 @@ def _before_fork() -> None:
         store._before_fork()
 
 
-def _after_fork_in_parent() -> None:
+def _after_fork(*, is_child: bool) -> None:
     for store in _forking:
-        store._after_fork_in_parent()
-    _after_fork()
-
-
-def _after_fork_in_child() -> None:
-    for store in _forking:
-        store._after_fork_in_child()
-    _after_fork()
-
-
-def _after_fork() -> None:
+        store._after_fork(is_child=is_child)
     _forking.clear()
     _opening.release()
 
 
-at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+at_fork(
+    before=_before_fork,
+    after_in_parent=partial(_after_fork, is_child=False),
+    after_in_child=partial(_after_fork, is_child=True),
+)

@@ -13,9 +13,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from fsm_agent._internal.structs import from_json
+from fsm_agent.errors import hint
 from fsm_agent.messages.events import Question
 from fsm_agent.store import checks
-from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, RunBusy, StoreError
+from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, NotAsked, RunBusy, RunExists, StoreError
 from fsm_agent.store.listing import ALL, KINDS, STUCK, Group, RunQuery, behind, kinds_in
 from fsm_agent.store.store import (
     FIRST_FENCE,
@@ -164,7 +165,10 @@ def create(c: Sql, new: NewRun, taker: Taker | None) -> Lease | float | None:
     if not made:
         there = c("SELECT line FROM run JOIN journal ON place = key << 32 WHERE id = :id", id=new.run)
         if not there or there[0][0] != new.header:
-            raise checks.other_header(new.run)
+            raise RunExists(
+                f"the run {new.run!r} already exists and began differently; choose another name, or call"
+                f" runs.resume({new.run!r}) to continue that run"
+            )
         return None
     [[key]] = made
     _write_lines(c, key, 0, [new.header, *new.lines])
@@ -514,7 +518,8 @@ def _answer(c: Sql, run: str, key: int, name: str, by: str) -> None:
     questions = c("SELECT key, kind, answered_by, answered FROM question WHERE run = :run ORDER BY key", run=key)
     answers = {asked: (answered_by, at_s) for asked, _, answered_by, at_s in questions}
     if name not in answers:
-        raise checks.unknown_question(run, name, [asked for asked, (_, at_s) in answers.items() if at_s is None])
+        open_keys = [asked for asked, (_, at_s) in answers.items() if at_s is None]
+        raise NotAsked(f"the run {run!r} asks no question {name!r}{hint(name, open_keys)}")
     if answers[name][1] is not None:
         raise AlreadyAnswered(run, name, *answers[name])
     closed = "UPDATE question SET answered_by = :by, answered = :now WHERE run = :run AND key = :key"

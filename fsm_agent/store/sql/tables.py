@@ -69,7 +69,10 @@ def version_of(c: Sql, place: str) -> int | None:
         raise StoreError(f"the store {place} is damaged: expected one version, got {len(versions)}")
     [[version]] = versions
     if version > newest():
-        raise checks.newer_store(place, version, newest())
+        raise StoreError(
+            f"the store {place}: expected a version up to {newest()}, which this release of fsm_agent supports, got"
+            f" {version}; upgrade fsm_agent"
+        )
     if version < FIRST:
         raise StoreError(
             f"{place}: expected version {FIRST} or newer, got {version}, which a prerelease wrote; use a new place"
@@ -103,7 +106,9 @@ def check_readable(c: Sql, place: str) -> None:
     if (version := version_of(c, place)) is None:
         raise checks.no_store(place)
     if version < newest():
-        raise checks.older_store(place, version, newest())
+        raise StoreError(
+            f"the store {place}: expected version {newest()}, got {version}; open it once for writing to upgrade it"
+        )
 
 
 def _execute(c: Sql, statements: str) -> None:
