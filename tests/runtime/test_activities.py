@@ -7,13 +7,13 @@ import random
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 import tenacity
 from support.agent_calls import PROMPT
-from support.drivers import Driver, anyhow, by_arun, by_run, seed
+from support.drivers import Driver, anyhow, by_arun, by_run, everywhere, seed
 from support.views import View
 
 from fsm_agent.call import AgentCall, Limits, Reason, Request, State
@@ -148,31 +148,34 @@ def test_a_stream_that_breaks_behind_the_reply_has_answered():
     assert (one.result().output, one.result().failures) == (42, ())
 
 
-@anyhow
+@everywhere
 @pytest.mark.parametrize(
-    "reply",
+    ("reply", "wrong"),
     [
-        "fine",
-        Reply(message=Message.of("user", "fine")),
-        Reply.of("fine").changed(usage=Usage(input_tokens=-1)),
-        Reply.of("fine").changed(usage=Usage(output_tokens=-1)),
-        Reply.of("fine").changed(usage=Usage(input_tokens=1.5)),
-        Reply.of("fine").changed(usage=Usage(input_tokens=2**63)),
+        ("fine", "a Reply"),
+        (None, "a Reply"),
+        (Reply(message=Message.of("user", "fine")), "the role 'assistant'"),
+        (Reply.of("fine").changed(usage=Usage(input_tokens=-(10**9), output_tokens=5)), "input_tokens"),
+        (Reply.of("fine").changed(usage=Usage(output_tokens=-1)), "output_tokens"),
+        (Reply.of("fine").changed(usage=Usage(cost_pico_usd=-1)), "cost_pico_usd"),
+        (Reply.of("fine").changed(usage=Usage(input_tokens=cast("Any", 1.5))), "input_tokens"),
+        (Reply.of("fine").changed(usage=Usage(output_tokens=cast("Any", True))), "output_tokens"),
+        (Reply.of("fine").changed(usage=Usage(input_tokens=2**63)), "input_tokens"),
     ],
     ids=repr,
 )
-def test_what_is_no_reply_is_the_mistake_of_its_client(driven: Driver, reply: object):
-    class Odd(Raising):
-        async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+def test_what_is_no_reply_is_the_mistake_of_its_client(driven: Driver, reply: Any, wrong: str):
+    class Odd(Script):
+        async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Any:
             return reply
 
         async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
-            yield reply
+            yield TextDelta("so so") if reply is None else reply
 
     one = seed()
-    with pytest.raises(UsageError, match="the client"):
-        driven(one, Odd(OSError()))
-    assert one.state is State.CALLING
+    with pytest.raises(UsageError, match=f"'mine'(?s:.*){wrong}"):
+        driven(one, Odd(name="mine"))
+    assert (one.state, one.record.usage) == (State.CALLING, Usage()), "no budget is reckoned with it"
 
 
 @anyhow
@@ -214,12 +217,13 @@ def test_a_long_stream_of_a_client_is_read_by_plain_code():
     assert (heard, end) == ([TextDelta(str(n)) for n in range(999)], Reply.of("end"))
 
 
+@anyhow
 @pytest.mark.parametrize("error", [ValueError("x"), httpx.InvalidURL("x"), StopAsyncIteration()], ids=repr)
-def test_a_bug_of_a_client_goes_through_and_leaves_the_call_at_rest(error: Exception):
+def test_a_bug_of_a_client_goes_through_and_leaves_the_call_at_rest(driven: Driver, error: Exception):
     one = seed()
     with pytest.raises((type(error), RuntimeError)):  # the latter: no coroutine lets a StopIteration through
-        by_arun(one, Raising(error, failures=1))
-    assert one.state is State.CALLING
+        driven(one, Raising(error, failures=1))
+    assert (one.state, one.record.turn) == (State.CALLING, 0)
     by_arun(one, Raising(error, failures=0))
     assert one.result().output == 42
 

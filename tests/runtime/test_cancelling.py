@@ -292,21 +292,6 @@ class TestALonePlainFunction:
         with ended_before(drive, wait.free):
             pass
 
-    @pytest.mark.parametrize("is_streamed", [False, True])
-    def test_it_ends_with_a_call_that_others_have(self, is_streamed: bool):
-        wait = Wait()
-        agent = Agent(Script(function_call("work"), "never"), functions=[Function(name="work", call=wait.wait)])
-        one = agent.prepare("Go.")
-
-        def drive() -> None:
-            with suppress(CallFailed):
-                list(agent.stream(one)) if is_streamed else agent.run(one)
-
-        with ended_before(drive, wait.free):
-            assert wait.begun.wait(20)
-            one.cancel("off")
-        assert one.record.ending.detail == "off"
-
     @pytest.mark.parametrize("kind", ["plain", "waiting"])
     def test_inside_of_a_function_that_is_left_behind_it_ends(self, kind: str):
         wait, ended = Wait(), threading.Event()

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, closing, suppress
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import tenacity
@@ -49,7 +49,7 @@ from fsm_agent.call import (
     restore,
     snapshot,
 )
-from fsm_agent.errors import Overloaded, RateLimited, UsageError
+from fsm_agent.errors import Overloaded, RateLimited
 from fsm_agent.functions import Function, Retries
 from fsm_agent.messages import (
     ArgumentsDelta,
@@ -60,17 +60,15 @@ from fsm_agent.messages import (
     FunctionStarted,
     Inside,
     Message,
-    Reply,
     RequestStarted,
     Stepped,
     Suspended,
     TextDelta,
-    Usage,
 )
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import Environment, SystemClock, adrive, arun, drive, run
 from fsm_agent.runtime.activity import MAX_BACKLOG
-from fsm_agent.testing import Delayed, Script, ScriptError, function_call
+from fsm_agent.testing import Delayed, Script, function_call
 
 
 def rich_script() -> Script:
@@ -405,14 +403,6 @@ class TestStoppedFunctions:
         assert one.record.function_calls[0].result == "fine"
 
 
-@anyhow
-def test_a_bug_of_a_performer_goes_through_at_once_and_changes_nothing(driven: Driver):
-    one = seed()
-    with pytest.raises(ScriptError, match="request 1"):
-        driven(one, Script())
-    assert (one.state, one.record.turn) == (State.CALLING, 0)
-
-
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_stream_runs_ahead_of_a_slow_listener_only_so_far_and_ends_with_its_driver(is_async: bool):
     made, is_far_ahead, closed = 0, threading.Event(), list[bool]()
@@ -569,28 +559,6 @@ def test_long_streams_beside_each_other_end_although_one_is_cut(is_cut: bool, dr
     assert said.count("one") == said.count("other") == 3 * MAX_BACKLOG
 
 
-def test_a_stream_is_closed_with_its_driver():
-    closed = list[bool]()
-
-    class Told(Script):
-        async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
-            try:
-                async for item in super().astream(request):
-                    yield item
-            finally:
-                closed.append(True)
-
-    async def main() -> None:
-        async with aclosing(adrive(seed(), environment(Told("4 2")))) as events:
-            async for event in events:
-                if isinstance(event, TextDelta):
-                    break
-            assert not closed
-        assert closed == [True]
-
-    asyncio.run(main())
-
-
 # What a listener does
 
 
@@ -739,38 +707,6 @@ def test_nothing_of_a_reply_is_reported_once_a_listener_has_ended_the_call(drive
 
     heard(driven, one, Script("one two three four 5"), listen)
     assert [type(event) for event in seen] == [Stepped, RequestStarted, TextDelta, Done]
-
-
-@pytest.mark.parametrize("method", ["acomplete", "astream"])
-def test_a_client_that_gives_no_reply_is_named(method: str):
-    class Silent(Script):
-        async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Any:
-            return None
-
-        async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
-            yield TextDelta("so so")
-
-    driven = {"acomplete": by_arun_unheard, "astream": by_arun}[method]
-    with pytest.raises(UsageError, match="'mine'"):
-        driven(seed(), Silent(name="mine"))
-
-
-@everywhere
-@pytest.mark.parametrize(
-    ("usage", "wrong"),
-    [
-        (Usage(input_tokens=-(10**9), output_tokens=5), "input_tokens"),
-        (Usage(output_tokens=10**30), "output_tokens"),
-        (Usage(cost_pico_usd=-1), "cost_pico_usd"),
-        (Usage(input_tokens=cast("Any", 1.5)), "input_tokens"),
-        (Usage(output_tokens=cast("Any", True)), "output_tokens"),
-    ],
-)
-def test_counts_that_no_request_can_have_used_are_refused_where_they_enter(driven: Driver, usage: Usage, wrong: str):
-    one = seed()
-    with pytest.raises(UsageError, match=f"'mine'(?s:.*){wrong}"):
-        driven(one, Script(Reply(message=Message.of("assistant", "42"), usage=usage), name="mine"))
-    assert one.record.usage == Usage(), "no budget is reckoned with them"
 
 
 @anyhow
