@@ -111,9 +111,9 @@ class LeaseRenewer:
             recorders = self._recorders()
             for store, lease_s, group in _grouped(recorders):
                 try:
-                    left = self._renew(store, lease_s, group)
+                    self._renew(store, lease_s, group)
                     if is_poll and not store.is_volatile:
-                        _fetch(store, left)
+                        _fetch(store, group)
                 except StoreClosed as error:  # for good; the next write tells the drivers
                     _log.warning("%s: the lease is no longer renewed: %s", _named(group), error)
                     for recorder in group:
@@ -140,12 +140,12 @@ class LeaseRenewer:
                 self._thread = None
             return self._thread is None
 
-    def _renew(self, store: Store, lease_s: float, recorders: list[Holder]) -> list[Holder]:
-        """Renew the leases that are due now or soon, and return the recorders whose leases are not due yet."""
+    def _renew(self, store: Store, lease_s: float, recorders: list[Holder]) -> None:
+        """Renew the leases that are due now or soon, if one is due now."""
         now_s = time.monotonic()
         at_s = {recorder: self._renewals.get(recorder, math.inf) for recorder in recorders}
         if now_s < min(at_s.values()):
-            return recorders
+            return
         due = [recorder for recorder in recorders if at_s[recorder] <= now_s + lease_s * EARLIER]
         try:
             for recorder, result in zip(due, store.renew_all([r.lease for r in due], for_s=lease_s), strict=True):
@@ -159,13 +159,11 @@ class LeaseRenewer:
                 for recorder in due:
                     if recorder in self._renewals:  # it may have been dropped meanwhile
                         self._renewals[recorder] = _next_s(recorder)
-        renewed = set(due)
-        return [recorder for recorder in recorders if recorder not in renewed]
 
 
 def _fetch(store: Store, recorders: list[Holder]) -> None:
     try:
-        runs = store.pending_signals([recorder.run for recorder in recorders]) if recorders else ()
+        runs = store.pending_signals([recorder.run for recorder in recorders])
         for recorder in recorders:
             if recorder.run in runs:
                 recorder.fetch()

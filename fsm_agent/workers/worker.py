@@ -61,6 +61,7 @@ STUCK_AT_A_TIME = 1_000  # stuck runs that are read at a time
 _log = logging.getLogger("fsm_agent")
 
 Done = TypeVar("Done")
+D = TypeVar("D", bound=Driver)
 
 
 class Worker:
@@ -405,11 +406,8 @@ class Worker:
         process, recorder = claimed
         if recorder is None:
             return
-        agent = self._agents[recorder.lease.agent]
         try:
-            tell, environment = agent._listener_to(process), agent._environment_of(process)
-            driver = SyncDriver(process, environment, is_streamed=tell is not None, recorder=recorder)
-            with self._noted(driver, recorder), driver:
+            with self._noted(SyncDriver, process, recorder) as (driver, tell), driver:
                 for event in driver.events():
                     if event is None:
                         driver.wait()
@@ -445,11 +443,8 @@ class Worker:
         process, recorder = claimed
         if recorder is None:
             return
-        agent = self._agents[recorder.lease.agent]
         try:
-            tell, environment = agent._listener_to(process), agent._environment_of(process)
-            driver = AsyncDriver(process, environment, is_streamed=tell is not None, recorder=recorder)
-            with self._noted(driver, recorder):
+            with self._noted(AsyncDriver, process, recorder) as (driver, tell):
                 async with driver:
                     for event in driver.events():
                         reported = event or await driver.wait()
@@ -461,10 +456,14 @@ class Worker:
             await asyncio.to_thread(self._give_up, recorder.lease, error, process.fingerprint)
 
     @contextmanager
-    def _noted(self, driver: Driver, recorder: StoreRecorder) -> Iterator[None]:
+    def _noted(self, kind: type[D], process: Any, recorder: StoreRecorder) -> Iterator[tuple[D, Sink | None]]:
+        """Make a driver, which counts until the end of the ``with`` block, and the listener that it tells."""
+        agent = self._agents[recorder.lease.agent]
+        tell, environment = agent._listener_to(process), agent._environment_of(process)
+        driver = kind(process, environment, is_streamed=tell is not None, recorder=recorder)
         self._driving[driver] = recorder
         try:
-            yield
+            yield driver, tell
         finally:
             del self._driving[driver]
             self.heartbeat.count("advanced_runs", recorder.lease.agent)

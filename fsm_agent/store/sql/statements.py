@@ -148,20 +148,16 @@ def create(c: Sql, new: NewRun, taker: Taker | None) -> Lease | float | None:
         end first), or None if the run already exists.
     """
     due_s, until_s = new.start.due_s, None if taker is None else c.now_s + taker.for_s
-    made = c(
-        "INSERT INTO run (id, agent, n, state, is_ended, is_failed, asks, due, wake, wakes_on, pending, priority,"
-        " fence, tries, holder, instance, since, until, given_back, created, updated, touched, service, title,"
-        " fingerprint)"
-        " VALUES (:id, :agent, :n, '', false, false, '', :due, :wake, :wakes_on, 0, :priority, :fence,"
-        " :tries, :holder, :instance, :since, :until, -1, :now, :now, :now, :service, :title, :fingerprint)"
-        " ON CONFLICT DO NOTHING RETURNING key",
-        **{"id": new.run, "agent": new.agent, "due": due_s, "wake": until_s or due_s or c.now_s, "until": until_s},
-        **{"wakes_on": checks.UNTIL_DUE if due_s else None, "priority": new.start.priority, "title": new.title},
-        **{"service": new.start.service, "fingerprint": checks.fingerprint_in(new.header), "now": c.now_s},
-        **{"n": len(new.lines), "tries": 0 if taker is None or new.lines else 1},
-        **{"fence": 0 if taker is None else FIRST_FENCE, "since": 0.0 if taker is None else c.now_s},
+    row = {
+        **{"id": new.run, "agent": new.agent, "n": len(new.lines), "state": "", "is_ended": False, "is_failed": False},
+        **{"asks": "", "due": due_s, "wake": until_s or due_s or c.now_s, "pending": 0, "priority": new.start.priority},
+        **{"wakes_on": checks.UNTIL_DUE if due_s else None, "tries": 0 if taker is None or new.lines else 1},
+        **{"fence": 0 if taker is None else FIRST_FENCE, "since": 0.0 if taker is None else c.now_s, "until": until_s},
         **{"holder": "" if taker is None else taker.holder, "instance": "" if taker is None else taker.instance},
-    )
+        **{"given_back": -1, "created": c.now_s, "updated": c.now_s, "touched": c.now_s, "title": new.title},
+        **{"service": new.start.service, "fingerprint": checks.fingerprint_in(new.header)},
+    }
+    made = _insert(c, "run", row, " ON CONFLICT DO NOTHING RETURNING key")
     if not made:
         there = c("SELECT line FROM run JOIN journal ON place = key << 32 WHERE id = :id", id=new.run)
         if not there or there[0][0] != new.header:
@@ -501,11 +497,8 @@ def signal(c: Sql, run: str, name: str, body: str, by: str, signal_id: str, cont
     if name:
         _answer(c, run, key, name, by)
     if signal_id:
-        c("INSERT INTO signalled VALUES (:run, :id, :content)", run=key, id=signal_id, content=content)
-    c(
-        "INSERT INTO signal (run, key, body, sent_by, sent) VALUES (:run, :key, :body, :by, :now)",
-        **{"run": key, "key": name, "body": body, "by": by, "now": c.now_s},
-    )
+        _insert(c, "signalled", {"run": key, "id": signal_id, "content": content})
+    _insert(c, "signal", {"run": key, "key": name, "body": body, "sent_by": by, "sent": c.now_s})
     is_waking = bool(is_held) or wakes_on is None or wakes_on == name
     woken = ", due = 0.0" if is_waking else ""
     if is_waking and not is_held:  # a run that is due keeps its place in the queue
@@ -663,6 +656,11 @@ def head(c: Sql, conversation: str) -> Head:
     """Return the head of a conversation."""
     found = c("SELECT version, run FROM conversation WHERE name = :name", name=conversation)
     return Head(conversation, *found[0]) if found else Head(conversation)
+
+
+def _insert(c: Sql, table: str, row: Mapping[str, Any], clause: str = "") -> list[Any]:
+    values = ", ".join([f":{name}" for name in row])
+    return c(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values}){clause}", **row)
 
 
 def _write_lines(c: Sql, key: int, n: int, lines: Sequence[str]) -> None:
