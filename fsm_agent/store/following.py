@@ -11,17 +11,18 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any
 
+from fsm_agent._internal.structs import from_json
 from fsm_agent.call.derived_events import last_event
 from fsm_agent.call.effects import CallModel, RunFunction
 from fsm_agent.call.journal import header_of, line_of, retried_in
-from fsm_agent.call.outcomes import FunctionFailed, Replied, Returned
+from fsm_agent.call.outcomes import FunctionFailed, Outcome, Replied, Returned
 from fsm_agent.call.process import SEPARATOR, along, prefix_of
 from fsm_agent.call.replaying import replay
-from fsm_agent.errors import JournalError, ReplayError, UsageError
+from fsm_agent.errors import JournalError, ReplayError
 from fsm_agent.messages.events import Event, FunctionEnded, Inside, ReplyCompleted, Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.store.claiming import ProcessFactory, replay_run
-from fsm_agent.store.history import RETRIED, HistoryEntry, read
+from fsm_agent.store.history import RETRIED, read
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Loaded, Run
 from fsm_agent.store.watching import is_settled
@@ -109,18 +110,15 @@ class Follower:
                 yield from self._replayed(loaded.lines[: end - rest_n])
 
     def _events_of(self, line: str) -> Iterator[Event]:
-        entry, process, before = line_of(line), self.process, self.process.record
-        if retried_in(entry) is not None:
-            replay(process, [line], self._chain, self._fingerprint)
-            return
-        reply = returned = None
-        with suppress(UsageError, ValueError):  # `replay` raises a better error below
-            reply = self._reply(entry.key, bytes(entry.outcome))
-            returned = self._returned(entry.key, bytes(entry.outcome))
+        entry, process, before, outcome = line_of(line), self.process, self.process.record, None
+        with suppress(ValueError, RecursionError):  # `replay` raises a better error
+            outcome = from_json(bytes(entry.outcome), Outcome)
         replay(process, [line], self._chain, self._fingerprint)
-        as_events = getattr(process, "as_events", None)
-        if reply is not None:
-            yield reply
+        if retried_in(entry) is not None:
+            return
+        if isinstance(outcome, Replied) and prefix_of(entry.key) == CallModel.prefix:
+            yield _inside(entry.key.rpartition(SEPARATOR)[0], ReplyCompleted(outcome.reply))
+        as_events, returned = getattr(process, "as_events", None), _ended(entry.key, outcome)
         for event in process.steps if as_events is None else as_events(before, process.steps):
             if (ended := _function_ended(process, event, returned)) is not None:
                 yield ended
@@ -136,26 +134,6 @@ class Follower:
         if self.problem is not None:
             raise self.problem
         return last_event(self.process)
-
-    def _returned(self, key: str, document: bytes) -> FunctionEnded | None:
-        """Return the event for the end of a function that is a state of a flow, or None for other outcomes."""
-        if prefix_of(key) != RunFunction.prefix or b'"returned"' not in document:
-            return None
-        outcome: Any = self.process.decode(key, document)
-        if type(outcome) is not Returned:
-            return None
-        id = key.rpartition(SEPARATOR)[2].partition(":")[2]
-        return FunctionEnded(id, id.partition("#")[0], outcome.text, outcome.is_error, 0.0)
-
-    def _reply(self, key: str, document: bytes) -> Event | None:
-        if b'"replied"' not in document or prefix_of(key) != CallModel.prefix:  # summaries are not reported
-            return None
-        outcome: Any = self.process.decode(key, document)
-        if type(outcome) is not Replied:
-            return None
-        path = key.rpartition(SEPARATOR)[0]
-        event = ReplyCompleted(outcome.reply)
-        return Inside(path, event) if path else event
 
 
 def _function_ended(process: Any, event: Event, returned: FunctionEnded | None) -> Event | None:
@@ -173,11 +151,8 @@ def _function_ended(process: Any, event: Event, returned: FunctionEnded | None) 
     for call in chain(getattr(record, "round", ()), reversed(getattr(record, "function_calls", ()))):
         if call.id == id:
             text = call.result if call.error is None else call.error
-            ended = FunctionEnded(id, call.name, text or "", call.error is not None, 0.0)
-            return Inside(path, ended) if path else ended
-    if returned is None or returned.id != id:
-        return None
-    return Inside(path, returned) if path else returned
+            return _inside(path, FunctionEnded(id, call.name, text or "", call.error is not None, 0.0))
+    return None if returned is None or returned.id != id else _inside(path, returned)
 
 
 def written_events(runs: Runs, run: str, after: int, end: int) -> Iterator[Event]:
@@ -194,12 +169,12 @@ def written_events(runs: Runs, run: str, after: int, end: int) -> Iterator[Event
         reply = None  # of a model; summaries are not reported
         if isinstance(entry.outcome, Replied) and prefix_of(entry.key) == CallModel.prefix:
             reply = entry.outcome.reply
-            asked[entry.path] = [part for part in reply.message.parts if isinstance(part, FunctionCall)]
+            asked[entry.path] = reply.message.function_calls
         if entry.n <= after or entry.kind == RETRIED:
             continue
         if reply is not None:
             yield _inside(entry.path, ReplyCompleted(reply))
-        ended = _ended(entry, asked.get(entry.path, ()))
+        ended = _ended(entry.key, entry.outcome, asked.get(entry.path, ()))
         for move in entry.moves:
             if ended is not None and move.path == entry.path:
                 yield _inside(move.path, ended)
@@ -211,15 +186,14 @@ def _inside(path: str, event: Event) -> Event:
     return Inside(path, event) if path else event
 
 
-def _ended(entry: HistoryEntry, asked: Sequence[FunctionCall]) -> FunctionEnded | None:
-    """Return the event for the end of a function, or None for other entries.
+def _ended(key: str, outcome: Outcome | None, asked: Sequence[FunctionCall] = ()) -> FunctionEnded | None:
+    """Return the event for the end of a function, or None for other outcomes.
 
     ``asked`` holds the calls in the model's last reply.
     """
-    outcome = entry.outcome
-    if not isinstance(outcome, Returned | FunctionFailed) or prefix_of(entry.key) != RunFunction.prefix:
+    if not isinstance(outcome, Returned | FunctionFailed) or prefix_of(key) != RunFunction.prefix:
         return None
-    id = entry.key.rpartition(SEPARATOR)[2].partition(":")[2]
+    id = key.rpartition(SEPARATOR)[2].partition(":")[2]
     number = id.rpartition(".")[2]
     is_asked = number.isdecimal() and "#" not in id and int(number) < len(asked)
     name = asked[int(number)].name if is_asked else id.partition("#")[0]

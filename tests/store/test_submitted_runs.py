@@ -33,6 +33,7 @@ from fsm_agent import (
 from fsm_agent.agents import RunHandle
 from fsm_agent.call import Cancelled
 from fsm_agent.errors import OutcomeError, ReplayError
+from fsm_agent.flows import Flow, end, execute
 from fsm_agent.messages import FunctionEnded, HistoryChanged, ReplyCompleted
 from fsm_agent.store import NotAsked, RunExists, RunUnknown, Store, watching
 from fsm_agent.testing import FakeClock, Script, function_call
@@ -212,6 +213,19 @@ def test_a_handle_follows_the_journal_as_the_live_stream_has_it(store: Store) ->
             told = [[_shape(event) for event in events if isinstance(event, kind)] for events in (found[name], live)]
             assert told[0] == told[1]
         assert found[name] == [*agent.runs.get(name).stream()], "read later, it is the same"
+
+
+def test_a_function_of_a_flow_that_failed_is_followed_as_it_was_heard(store: Store) -> None:
+    @execute
+    def breaking(n: int) -> str:
+        raise OSError("away")
+
+    over = end("over")
+    flow = Flow("breaks", int, start=breaking, rows=[breaking.done(over), breaking.failed(over)], store=store)
+    live = [event for event in flow.stream(1, run_id="r") if isinstance(event, FunctionEnded)]
+    followed = [event for event in flow.runs.get("r").stream() if isinstance(event, FunctionEnded)]
+    told = [[(event.id, event.text, event.is_error) for event in events] for events in (live, followed)]
+    assert told == [[("breaking#1", "OSError: away", True)]] * 2
 
 
 def _shape(event: Any) -> Any:
