@@ -1,4 +1,7 @@
-"""Mistakes in flows that type checkers find, each with what mypy and pyright say of its line; never run."""
+"""Mistakes in flows that type checkers find, each with what mypy and pyright say of its line; never run.
+
+Those that a new user makes are in `planted_flows`.
+"""
 
 from __future__ import annotations
 
@@ -78,16 +81,6 @@ def may_ask(t: Ticket, a: Unclear) -> bool:
     return t.asked < 3
 
 
-research.done(snet, of=Known)  # noqa: F821  # mypy: name-defined; pyright: reportUndefinedVariable
-research.dome(sent, of=Known)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
-sent.done(customer)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
-customer.failed(sent)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
-research.done(customer, of=Known, when=may_ask)  # mypy: arg-type; pyright: reportCallIssue, reportArgumentType
-research.done(sent, of=Known, do=lambda t, a: a.wish)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
-customer.done(sent, do=lambda t, a: None)  # mypy: arg-type, return-value; pyright: reportArgumentType
-customer.done(sent, do=lambda t, a: replace(t, txet=a))  # mypy: call-arg
-customer.done(sent, do=lambda t, a: replace(t, asked=a))  # mypy: arg-type
-research.done(other, of=Known)  # mypy: arg-type; pyright: reportCallIssue, reportArgumentType
 gather("both", research, other)  # mypy: misc; pyright: reportArgumentType, reportCallIssue
 whole.done(sent, do=lambda t, a: replace(t, text=a.outptu))  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 whole.done(customer, of=Known, when=may_ask)  # mypy: arg-type; pyright: reportCallIssue, reportArgumentType
