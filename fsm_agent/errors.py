@@ -540,16 +540,5 @@ class ProgramError(ProviderError):
 
 
 _PROVIDER_ERRORS: dict[str, type[ProviderError]] = {
-    error.__name__: error
-    for error in (
-        ProviderError,
-        RateLimited,
-        Overloaded,
-        TimedOut,
-        AuthFailed,
-        ContextTooLong,
-        BudgetExceeded,
-        BadReply,
-        ProgramError,
-    )
+    error.__name__: error for error in (ProviderError, *ProviderError.__subclasses__(), BudgetExceeded)
 }
