@@ -22,7 +22,7 @@ from pydantic_core import from_json
 from fsm_agent._internal.masking import mask_keys
 from fsm_agent._internal.structs import types_of
 from fsm_agent.call.effects import AskSummary
-from fsm_agent.call.limits import has_budget
+from fsm_agent.call.limits import OVER_BUDGET, Overrun, exceeded, has_budget
 from fsm_agent.call.outcomes import (
     Approved,
     Checked,
@@ -51,7 +51,6 @@ from fsm_agent.call.rounds import (
     requested_calls,
     unrunnable,
 )
-from fsm_agent.call.spending import OVER_BUDGET, Overrun, exceeded
 from fsm_agent.call.stop_conditions import Stop, StopContext, StopWhen
 from fsm_agent.errors import ErrorReport, OutcomeError, ParseError, ProgramError, Retry, UsageError
 from fsm_agent.functions.function import Function

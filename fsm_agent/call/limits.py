@@ -1,16 +1,18 @@
-"""The limits of one agent call, and the guards that compare a call with them.
+"""The limits of one agent call, the guards that compare a call with them, and what is left of its budgets.
 
 The rows that name these guards are in `fsm_agent.call.transition_table`, as is the guard for a loop, `loop_must_stop`.
-Budgets in tokens and dollars are in `fsm_agent.call.spending`, and `stop_when` is in `fsm_agent.call.stop_conditions`.
+`stop_when` is in `fsm_agent.call.stop_conditions`, and the prices of tokens are in `fsm_agent.call.prices`.
 """
 
 from __future__ import annotations
 
 from inspect import get_annotations
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from fsm_agent._internal.structs import Value, is_finite, is_whole
+from fsm_agent.errors import OutcomeError
 from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.validation import invalid
 
 if TYPE_CHECKING:
@@ -154,3 +156,100 @@ def may_recall(record: CallRecord, event: ModelFailed, prompt: Prompt) -> bool:
     patient = record.limits.wait_s is None or event.delay_s <= record.limits.wait_s
     in_time = record.deadline_s is None or event.at_s + event.delay_s < record.deadline_s
     return event.error.retryable and patient and in_time and is_within(record.recalls, record.limits.recalls)
+
+
+# Budgets in tokens and dollars
+
+PICO = 10**12  # pico-dollars in a dollar
+
+_MOST_NAMED = 5  # inner calls that the text of an ending names
+
+
+OVER_BUDGET = "OverBudget"  # the kind of the report of a request that is not sent, since a retry left no budget for it
+
+
+class Overrun(Value, frozen=True, kw_only=True):
+    """An outcome that exceeds a budget."""
+
+    usage: Usage = UNUSED  # of this outcome
+    call: FunctionCall | None = None  # the function call whose outcome it is
+    at_s: float = 0.0
+
+
+def exceeded(record: CallRecord, more: Usage = UNUSED) -> str | None:
+    """Return the name of the limit that the call exceeds with these additional tokens, or None if it exceeds none.
+
+    Raises:
+        OutcomeError: If the cost is limited, and the cost of these tokens is unknown.
+    """
+    limits = record.limits
+    if limits.cost_usd is not None and more.cost_pico_usd is None and more.total_tokens:
+        raise OutcomeError(
+            f"the usage of an outcome: expected a cost for its {more.total_tokens} tokens, since"
+            f" limits.cost_usd={limits.cost_usd:g} counts it, got none; pass Usage(…, cost_pico_usd=…), or give the"
+            " Environment"
+            " the price"
+        )
+    used = record.total_usage + more
+    if limits.tokens is not None and used.total_tokens > limits.tokens:
+        return "tokens"
+    if limits.cost_usd is not None and (used.cost_pico_usd or 0) > round(limits.cost_usd * PICO):
+        return "cost_usd"
+    return None
+
+
+def with_budget_left(record: Any, outer: CallRecord) -> Any:
+    """Limit the budgets of a new process to what the outer call has left, and return its record."""
+    return with_limits_left(record, outer.limits, outer.total_usage) if has_budget(outer.limits) else record
+
+
+def with_limits_left(record: Any, limits: Limits, used: Usage) -> Any:
+    """Limit the budgets of a new process to what the outer process has left, and return its record.
+
+    A process other than an agent call passes the budgets on to its inner calls.
+    """
+    left = dict[str, Any]()
+    if limits.tokens is not None:
+        left["tokens"] = max(0, limits.tokens - used.total_tokens)
+    if limits.cost_usd is not None:
+        left["cost_usd"] = max(0, round(limits.cost_usd * PICO) - (used.cost_pico_usd or 0)) / PICO
+    if not isinstance(getattr(record, "limits", None), Limits):
+        return record.changed(budget_left=Limits(**left))
+    own = {name: getattr(record.limits, name) for name in left}
+    outer = {name: most for name, most in left.items() if own[name] is None or most < own[name]}
+    return record.changed(limits=record.limits.changed(**outer), outer_limits=tuple(outer))
+
+
+def reached(record: CallRecord, overrun: Overrun) -> tuple[str, float]:
+    """Return `(name, used)`: the name of the exceeded budget, and the tokens or dollars that were used."""
+    name, used = exceeded(record, overrun.usage) or "tokens", record.total_usage + overrun.usage
+    return name, used.total_tokens if name == "tokens" else (used.cost_pico_usd or 0) / PICO
+
+
+def describe_overrun(record: CallRecord, overrun: Overrun) -> str:
+    """Describe which budget was exceeded, what was used, and how much each inner call used."""
+    name = reached(record, overrun)[0]
+    limit = str(record.limits.tokens) if name == "tokens" else _dollars(round((record.limits.cost_usd or 0) * PICO))
+    whose = ", all that the call around this one had left" if name in record.outer_limits else ""
+    text = f"limits.{name} is {limit}{whose}, and {_spent(name, record.total_usage + overrun.usage)} were used"
+    inside = _inside(record, overrun)
+    named = [f"{_spent(name, usage)} by {who}" for who, usage in inside[:_MOST_NAMED]]
+    if len(inside) > _MOST_NAMED:
+        named.append(f"the rest by {len(inside) - _MOST_NAMED} more calls")
+    return f"{text}: {', '.join(named)}" if named else text
+
+
+def _spent(name: str, usage: Usage) -> str:
+    return f"{usage.total_tokens} tokens" if name == "tokens" else _dollars(usage.cost_pico_usd or 0)
+
+
+def _dollars(pico_usd: int) -> str:
+    return f"${pico_usd // PICO}.{pico_usd % PICO:012d}".rstrip("0").rstrip(".")
+
+
+def _inside(record: CallRecord, overrun: Overrun) -> list[tuple[str, Usage]]:
+    found = [*record.usage_inside.items()]
+    if overrun.call is not None:
+        found.append((f"run:{overrun.call.id}", overrun.usage))
+    names = {f"run:{f.id}": f.name for f in (*record.function_calls, *record.round)}
+    return [(f"{names.get(key, 'a function')} ({key})", usage) for key, usage in found if usage != UNUSED]

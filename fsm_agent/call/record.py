@@ -297,6 +297,12 @@ class CallRecord(Value, frozen=True, kw_only=True):
         return used
 
     @property
+    def usage_inside(self) -> dict[str, Usage]:
+        """The tokens that each of the call's functions and inner agents used, by its key."""
+        ended = {step.key: step.usage for step in self.trace if step.usage and step.source == State.TOOL_INTERRUPT}
+        return ended | {key: child.total_usage for key, child in self.children.items()}
+
+    @property
     def pending(self) -> tuple[FunctionCall, ...]:
         """The function calls in the round that have neither a result nor an error yet."""
         for f in self.round:

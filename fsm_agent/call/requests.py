@@ -23,10 +23,9 @@ from fsm_agent.call.effects import (
     Sleep,
     StartFunction,
 )
-from fsm_agent.call.limits import Limits, has_budget
+from fsm_agent.call.limits import OVER_BUDGET, Limits, exceeded, has_budget
 from fsm_agent.call.record import CallRecord, OnceRun, State
 from fsm_agent.call.rounds import offered, ready, removed_function
-from fsm_agent.call.spending import OVER_BUDGET, exceeded
 from fsm_agent.errors import ErrorReport
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted_calls import declared

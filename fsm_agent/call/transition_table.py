@@ -65,12 +65,15 @@ from fsm_agent._internal.system import with_place
 from fsm_agent.call.effects import AskSummary, CallModel
 from fsm_agent.call.interpret import CHANGED, TableEvent, error_text
 from fsm_agent.call.limits import (
+    Overrun,
     at_round_limit,
+    describe_overrun,
     fails_at_limit,
     is_within,
     may_recall,
     may_retry,
     out_of_handoffs,
+    reached,
     rounds_left,
     stops_at_limit,
     too_deep,
@@ -114,7 +117,6 @@ from fsm_agent.call.record import (
 )
 from fsm_agent.call.requests import is_final, rounds_used_up
 from fsm_agent.call.rounds import NOT_TAKEN, are_equal, startable, tallied, unblocked
-from fsm_agent.call.spending import Overrun, describe_overrun, reached
 from fsm_agent.errors import ErrorReport, Retry
 from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.message import FunctionCall, FunctionResult, HistorySummary, Message, renumbered

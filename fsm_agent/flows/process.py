@@ -23,11 +23,11 @@ from fsm_agent.agents.task_messages import resolve_task
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.derived_events import with_functions, with_history
 from fsm_agent.call.effects import Begin, Reconcile, RunFunction, StartFunction
+from fsm_agent.call.limits import with_limits_left
 from fsm_agent.call.machine import Explanation
 from fsm_agent.call.outcomes import Begun, FunctionFailed, Outcome, Returned, Started
 from fsm_agent.call.process import SEPARATOR, ChildHandle, EffectValue, Process, prefix_of
 from fsm_agent.call.record import UNHEARD, CallRecord, OnceRun, State
-from fsm_agent.call.spending import with_limits_left
 from fsm_agent.errors import FlowError, OutcomeError, UsageError
 from fsm_agent.flows.checks import once_of, refused
 from fsm_agent.flows.record import AwaitAnswer, Edited, FlowProcessRecord, RunOnData
