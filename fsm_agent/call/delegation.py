@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from fsm_agent.call.effects import AskSummary, CallModel, Effect, RunFunction
 from fsm_agent.call.interpret import output_text
-from fsm_agent.call.limits import Overrun, exceeded, has_budget, with_budget_left
+from fsm_agent.call.limits import Overrun, exceeded, with_limits_left
 from fsm_agent.call.outcomes import Begun, FunctionFailed, HandedOver, HandoffEnded, Injected, Outcome, Returned
 from fsm_agent.call.process import SEPARATOR, ChildHandle, refusal_of
 from fsm_agent.call.record import TAKES_OVER, CallRecord, ContextUse, State, successor_name
@@ -127,7 +127,7 @@ class Delegation:
             if type(wanted) is _HandoffTarget:
                 path = r.governed_by.partition(SEPARATOR)[2]
                 child = function.delegate.take_over(r, path, self.call.deps, self.call.system_args is None)
-                children = {**children, name: with_budget_left(child, r)}
+                children = {**children, name: with_limits_left(child, r.limits, r.total_usage)}
                 continue
             at_s = r.trace[-1].at_s
             if function.delegate.is_handoff:
@@ -135,7 +135,7 @@ class Delegation:
                 continue
             try:
                 child = function.delegate.seeded(wanted.call, record.depth + 1, self.call.deps)
-                children = {**children, name: with_budget_left(child, r)}
+                children = {**children, name: with_limits_left(child, r.limits, r.total_usage)}
             except UsageError as error:  # of the model, such as an empty task
                 r = self._step_alone(r, name, Returned(text=str(error), is_error=True, at_s=at_s), steps)
         return r if children is r.children else r.changed(children=children)
@@ -173,7 +173,7 @@ class Delegation:
 
     def within_budget(self, record: CallRecord, steps: list[Event]) -> CallRecord:
         """End the call if it and its inner agents have together exceeded its budget, and return the record."""
-        if record.ending is None and record.children and has_budget(record.limits) and exceeded(record):
+        if record.ending is None and record.children and exceeded(record):
             newest = steps[-1]
             step: Any = newest.event if isinstance(newest, Inside) else newest
             overrun = Overrun(at_s=step.at_s)

@@ -22,7 +22,7 @@ from pydantic_core import from_json
 from fsm_agent._internal.masking import mask_keys
 from fsm_agent._internal.structs import types_of
 from fsm_agent.call.effects import AskSummary
-from fsm_agent.call.limits import OVER_BUDGET, Overrun, exceeded, has_budget
+from fsm_agent.call.limits import OVER_BUDGET, Overrun, exceeded
 from fsm_agent.call.outcomes import (
     Approved,
     Checked,
@@ -151,7 +151,7 @@ def read(record: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt
     match outcome:
         case Returned() | FunctionFailed():
             call, usage = _ran(call, outcome), outcome.usage
-            if usage != UNUSED and has_budget(record.limits) and exceeded(record, usage):
+            if usage != UNUSED and exceeded(record, usage):
                 return "over_budget", Overrun(usage=usage, call=call)
         case Approved() | Modified():
             return _approved(call, outcome, prompt)
@@ -211,8 +211,7 @@ def read_reply(
 
     ``seen`` holds the fingerprints of function calls that need not run again, because their results are still valid.
     """
-    limits = record.limits
-    if (limits.tokens is not None or limits.cost_usd is not None) and exceeded(record, reply.usage):
+    if exceeded(record, reply.usage):
         return "over_budget", Overrun(usage=reply.usage)
     requested: FunctionsRequested | None = None
     if stop_when is not None:
@@ -246,8 +245,8 @@ def read_summary(record: CallRecord, effect: AskSummary, outcome: Replied | Mode
     """Return `(trigger, event)` for the outcome of an `AskSummary`."""
     if isinstance(outcome, ModelFailed):
         return "summary_failed", outcome
-    reply, limits = outcome.reply, record.limits
-    if (limits.tokens is not None or limits.cost_usd is not None) and exceeded(record, reply.usage):
+    reply = outcome.reply
+    if exceeded(record, reply.usage):
         return "over_budget", Overrun(usage=reply.usage)
     problem, text = "", reply.message.text.strip()
     if first_call(reply.message) is not None:

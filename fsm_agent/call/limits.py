@@ -114,11 +114,6 @@ def is_within(used: int, limit: int | None) -> bool:
     return limit is None or used < limit
 
 
-def has_budget(limits: Limits) -> bool:
-    """Return whether tokens or their cost are limited."""
-    return limits.tokens is not None or limits.cost_usd is not None
-
-
 # Guards of rows; see `fsm_agent.call.transition_table`
 
 
@@ -183,6 +178,8 @@ def exceeded(record: CallRecord, more: Usage = UNUSED) -> str | None:
         OutcomeError: If the cost is limited, and the cost of these tokens is unknown.
     """
     limits = record.limits
+    if limits.tokens is None and limits.cost_usd is None:
+        return None
     if limits.cost_usd is not None and more.cost_pico_usd is None and more.total_tokens:
         raise OutcomeError(
             f"the usage of an outcome: expected a cost for its {more.total_tokens} tokens, since"
@@ -198,11 +195,6 @@ def exceeded(record: CallRecord, more: Usage = UNUSED) -> str | None:
     return None
 
 
-def with_budget_left(record: Any, outer: CallRecord) -> Any:
-    """Limit the budgets of a new process to what the outer call has left, and return its record."""
-    return with_limits_left(record, outer.limits, outer.total_usage) if has_budget(outer.limits) else record
-
-
 def with_limits_left(record: Any, limits: Limits, used: Usage) -> Any:
     """Limit the budgets of a new process to what the outer process has left, and return its record.
 
@@ -213,6 +205,8 @@ def with_limits_left(record: Any, limits: Limits, used: Usage) -> Any:
         left["tokens"] = max(0, limits.tokens - used.total_tokens)
     if limits.cost_usd is not None:
         left["cost_usd"] = max(0, round(limits.cost_usd * PICO) - (used.cost_pico_usd or 0)) / PICO
+    if not left:
+        return record
     if not isinstance(getattr(record, "limits", None), Limits):
         return record.changed(budget_left=Limits(**left))
     own = {name: getattr(record.limits, name) for name in left}

@@ -23,7 +23,7 @@ from fsm_agent.call.effects import (
     Sleep,
     StartFunction,
 )
-from fsm_agent.call.limits import OVER_BUDGET, Limits, exceeded, has_budget
+from fsm_agent.call.limits import OVER_BUDGET, Limits, exceeded
 from fsm_agent.call.record import CallRecord, OnceRun, State
 from fsm_agent.call.rounds import offered, ready, removed_function
 from fsm_agent.errors import ErrorReport
@@ -111,7 +111,7 @@ def effects_left(
 def _reply(call: AgentCall, record: CallRecord) -> tuple[Effect, ...]:
     request, refusal = _request(call, record), None
     view = call.view
-    if has_budget(record.limits) and exceeded(record):
+    if exceeded(record):
         refusal = ErrorReport(kind=OVER_BUDGET, message="the budget is used up")
     elif view is not None and not view.is_idle(record):
         shown = view.show(record, request, request.messages[len(record.dialog) :])

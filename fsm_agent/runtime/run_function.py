@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 
 from fsm_agent.call.effects import Reconcile, RunFunction
 from fsm_agent.call.interpret import error_text, typed_error_text, unprepared
-from fsm_agent.call.limits import Limits, has_budget, with_limits_left
+from fsm_agent.call.limits import Limits, with_limits_left
 from fsm_agent.call.outcomes import FunctionFailed, Interrupted, Returned
 from fsm_agent.call.process import SEPARATOR, EffectValue, InsideWait, Process, open_effects, wakes_at_s
 from fsm_agent.call.record import CallRecord
@@ -116,8 +116,7 @@ class InnerCalls:
         limits = outer.limits if isinstance(outer, CallRecord) else outer.budget_left or Limits()
         if record.depth < self.depth:  # it was made in a thread that the function started
             record = record.changed(depth=self.depth)
-        if has_budget(limits):
-            record = with_limits_left(record, limits, outer.total_usage + self.usage)
+        record = with_limits_left(record, limits, outer.total_usage + self.usage)
         until_s = getattr(outer, "deadline_s", None)
         if until_s is None or not isinstance(record, CallRecord):  # a flow inside ends with its function
             return record
