@@ -71,7 +71,8 @@ def test_the_loop_knows_processes_and_no_agent_call(name: str):
     """From the agent call it imports only the two outcomes that end any process."""
     path = MODULES[f"runtime.{name}"]
     known = {imported for imported, _ in imports(path) if imported.startswith("fsm_agent.")}
-    of_calls = {f"fsm_agent.call.{part}" for part in ("call", "delegation", "interpret", "record", "requests", "transition_table")}
+    parts = ("call", "delegation", "interpret", "record", "requests", "transition_table")
+    of_calls = {f"fsm_agent.call.{part}" for part in parts}
     assert not known & of_calls
     tree = tree_of(path)
     named = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
