@@ -539,6 +539,5 @@ class ProgramError(ProviderError):
     retryable_by_nature = False
 
 
-_PROVIDER_ERRORS: dict[str, type[ProviderError]] = {
-    error.__name__: error for error in (ProviderError, *ProviderError.__subclasses__(), BudgetExceeded)
-}
+_KINDS: tuple[type[ProviderError], ...] = (ProviderError, *ProviderError.__subclasses__(), BudgetExceeded)
+_PROVIDER_ERRORS = {error.__name__: error for error in _KINDS}
