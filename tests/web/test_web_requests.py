@@ -24,31 +24,69 @@ from fsm_agent.web.auth import OriginCheck
 PICTURE = b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 20).decode()
 
 
-def ag_ui(content: Any) -> Any:
-    return AgUi.read({"threadId": "t1", "runId": "r1", "messages": [{"role": "user", "content": content}]})
+def ag_ui(*parts: Any) -> Any:
+    return AgUi.read({"threadId": "t1", "runId": "r1", "messages": [{"role": "user", "content": [*parts]}]})
+
+
+def ag_ui_answers(*payloads: Any) -> Any:
+    entries = [{"interruptId": "ask:1.0", "status": "resolved", "payload": payload} for payload in payloads]
+    return AgUi.read({"threadId": "t1", "runId": "r1", "messages": [], "resume": entries})
 
 
 def ai_sdk(*parts: Any) -> Any:
     return AiSdk.read({"id": "c1", "messages": [{"role": "user", "id": "m1", "parts": [*parts]}]})
 
 
+def ai_sdk_file(url: str) -> Any:
+    return ai_sdk({"type": "file", "url": url})
+
+
+def ai_sdk_answer(data: Any, *others: Any) -> Any:
+    return ai_sdk({"type": "data-answer", "data": data}, *others)
+
+
+YES = {"key": "ask:1.0", "approved": True}
+
+
 @pytest.mark.parametrize(
-    ("read", "part"),
+    ("code", "at_fault", "read", "parts"),
     [
-        (ag_ui, {"type": "audio", "source": {"type": "data", "value": "AAAA"}}),
-        (ag_ui, {"type": "image", "source": {"type": "url", "value": "https://elsewhere.example/a.png"}}),
-        (ag_ui, {"type": "image", "source": {"type": "url", "mimeType": "image/png", "value": PICTURE}}),
-        (ag_ui, {"type": "image", "source": {"type": "data", "mimeType": "image/png", "value": "AAAA"}}),
-        (ag_ui, {"type": "binary", "mimeType": "image/png", "url": "https://elsewhere.example/a.png"}),
-        (ai_sdk, {"type": "source-url", "url": "https://elsewhere.example"}),
-        (ai_sdk, {"type": "file", "url": "https://elsewhere.example/a.png"}),
-        (ai_sdk, {"type": "file", "url": "file:///etc/passwd"}),
+        ("bad_part", "image", ag_ui, [{"type": "audio", "source": {"type": "data", "value": "AAAA"}}]),
+        *[
+            ("bad_part", "image", ag_ui, [{"type": "image", "source": source}])
+            for source in (
+                {"type": "url", "value": "https://elsewhere.example/a.png"},
+                {"type": "url", "mimeType": "image/png", "value": PICTURE},
+                {"type": "data", "mimeType": "image/png", "value": "AAAA"},
+            )
+        ],
+        ("bad_part", "image", ag_ui, [{"type": "binary", "mimeType": "image/png", "url": "https://elsewhere.example"}]),
+        ("bad_part", "image", ai_sdk, [{"type": "source-url", "url": "https://elsewhere.example"}]),
+        ("bad_part", "image", ai_sdk_file, ["https://elsewhere.example/a.png"]),
+        ("bad_part", "image", ai_sdk_file, ["http://127.0.0.1/x.png"]),
+        ("bad_part", "image", ai_sdk_file, ["file:///etc/passwd"]),
+        ("bad_part", "image", ai_sdk_file, ["/etc/passwd"]),
+        ("bad_part", "image", ai_sdk_file, ["data:image/png;base64,AAAA"]),
+        ("bad_part", "image", ai_sdk_file, ["data:x"]),
+        *[("bad_body", "data-answer", ai_sdk_answer, [data]) for data in ("yes", {}, {"approved": True}, {"key": ""})],
+        ("bad_answer", "messages", ai_sdk_answer, [YES, {"type": "text", "text": "And why?"}]),
+        ("bad_answer", "messages", ai_sdk_answer, [YES, {"type": "file", "url": "data:image/png;base64,"}]),
+        ("bad_answer", "interruptId", ag_ui_answers, [{"approved": True}, {"approved": False}]),
+        *[
+            ("bad_answer", "edited arguments", ag_ui_answers, [{"approved": True, "editedArgs": arguments}])
+            for arguments in ("{}", [], 5, True)
+        ],
     ],
 )
-def test_a_part_that_is_neither_text_nor_a_picture_in_the_body_is_refused(read: Any, part: Any) -> None:
-    with pytest.raises(BadRequest) as refused:
-        read([part]) if read is ag_ui else read(part)
-    assert refused.value.code == "bad_part"
+def test_what_cannot_be_read_is_named(code: str, at_fault: str, read: Any, parts: Any) -> None:
+    """No picture is read from elsewhere, and an answer names its question once and stands alone."""
+    with pytest.raises(BadRequest, match=at_fault) as refused:
+        read(*parts)
+    assert refused.value.code == code
+
+
+def test_blanks_may_stand_beside_an_answer() -> None:
+    assert ai_sdk_answer(YES, {"type": "text", "text": " "}).answers
 
 
 @pytest.mark.parametrize(
@@ -75,7 +113,7 @@ def test_earlier_messages_may_be_of_any_kind(earlier: Any) -> None:
 
 
 def test_a_picture_of_the_older_kind_is_read() -> None:
-    found = ag_ui([{"type": "binary", "mimeType": "image/png", "data": PICTURE, "filename": "a.png"}]).message
+    found = ag_ui({"type": "binary", "mimeType": "image/png", "data": PICTURE, "filename": "a.png"}).message
     assert [part.media_type for part in found.parts] == ["image/png"]
 
 
@@ -98,40 +136,6 @@ async def test_a_position_in_a_run_is_a_number_of_steps(after: Any) -> None:
         run = await live.begin("Hello", run_id="r1")
         with pytest.raises(UsageError, match="after"):
             await anext(live.follow(run, after=after))
-
-
-@pytest.mark.parametrize("data", ["yes", {}, {"approved": True}, {"key": ""}])
-def test_an_answer_that_names_no_question_is_refused(data: Any) -> None:
-    with pytest.raises(BadRequest) as refused:
-        ai_sdk({"type": "data-answer", "data": data})
-    assert refused.value.code == "bad_body"
-
-
-@pytest.mark.parametrize(
-    "other", [{"type": "text", "text": "And why?"}, {"type": "file", "url": "data:image/png;base64,"}]
-)
-def test_an_answer_beside_something_else_is_refused(other: Any) -> None:
-    answer = {"type": "data-answer", "data": {"key": "ask:1.0", "approved": True}}
-    with pytest.raises(BadRequest, match="messages") as refused:
-        ai_sdk(answer, other)
-    assert refused.value.code == "bad_answer"
-    assert ai_sdk(answer, {"type": "text", "text": " "}).answers
-
-
-def test_two_answers_to_one_question_are_refused() -> None:
-    entries = [{"interruptId": "a", "status": "resolved", "payload": {"approved": is_yes}} for is_yes in (True, False)]
-    with pytest.raises(BadRequest, match="interruptId") as refused:
-        AgUi.read({"threadId": "t", "runId": "r", "messages": [], "resume": entries})
-    assert refused.value.code == "bad_answer"
-
-
-@pytest.mark.parametrize("arguments", ["{}", [], 5, True])
-def test_edited_arguments_are_an_object(arguments: Any) -> None:
-    approval = {"approved": True, "editedArgs": arguments}
-    entry = {"interruptId": "ask:1.0", "status": "resolved", "payload": approval}
-    with pytest.raises(BadRequest) as refused:
-        AgUi.read({"threadId": "t1", "runId": "r1", "resume": [entry]})
-    assert refused.value.code == "bad_answer"
 
 
 async def test_a_flow_has_no_conversations_and_unknown_runs_cannot_be_cancelled() -> None:
@@ -178,21 +182,9 @@ async def withdraw(euros: int) -> str:
 ARRIVED = threading.Event()
 PROTOCOLS = {
     "AG-UI": lambda key, value: AgUi.read(
-        {
-            "threadId": "c",
-            "runId": "r2",
-            "messages": [],
-            "resume": [{"interruptId": key, "status": "resolved", "payload": value}],
-        }
+        {"threadId": "c", "runId": "r2", "resume": [{"interruptId": key, "status": "resolved", "payload": value}]}
     ),
-    "AI SDK": lambda key, value: AiSdk.read(
-        {
-            "id": "c",
-            "messages": [
-                {"id": "m", "role": "user", "parts": [{"type": "data-answer", "data": {"key": key, "value": value}}]}
-            ],
-        }
-    ),
+    "AI SDK": lambda key, value: ai_sdk_answer({"key": key, "value": value})._replace(conversation="c"),
 }
 
 
