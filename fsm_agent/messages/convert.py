@@ -8,7 +8,7 @@ base64 data URL.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from fsm_agent._internal.text import plain
 from fsm_agent.errors import UsageError, hint
@@ -29,10 +29,7 @@ from fsm_agent.validation import invalid, require, safe_repr
 
 MAX_MESSAGES = 100_000
 _MAX_WORD = 40  # characters; no similar word is suggested for a longer one
-_ROLES: Mapping[str, Role] = {
-    **{"system": "system", "developer": "system"},
-    **{"user": "user", "assistant": "assistant", "tool": "tool"},
-}
+_ROLES: Mapping[str, Role] = {"developer": "system", **{role: role for role in get_args(Role)}}
 _KEYS = {
     "system": ("role", "content"),
     "user": ("role", "content"),

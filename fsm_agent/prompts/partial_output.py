@@ -20,7 +20,7 @@ from pydantic_core import ValidationError, from_json, to_json
 from fsm_agent.functions.arguments import expanded, has
 from fsm_agent.prompts.json_in_text import closing
 from fsm_agent.prompts.output import Output
-from fsm_agent.prompts.repairs import UNCLEAR, Schema
+from fsm_agent.prompts.repairs import MISSING, UNCLEAR, Schema
 
 NOTHING: Any = object()
 UNDECIDED: Any = object()
@@ -35,10 +35,7 @@ _TAIL = 200  # characters to keep in case an opening is split
 _BRACKET = re.compile(r"[{\[]")
 _NUMBER = "+-.0123456789eE"
 _MORE = "\ue000"  # fits no enumeration, date or pattern
-_UNFINISHED = (
-    *("missing", "missing_argument", "too_short", "union_tag_not_found", UNCLEAR),
-    *("value_error", "assertion_error"),
-)
+_UNFINISHED = (*MISSING, "too_short", "union_tag_not_found", UNCLEAR, "value_error", "assertion_error")
 
 
 class PartialReader:
@@ -232,7 +229,7 @@ def _is_unfinished(value: Any, problem: Iterable[tuple[Sequence[Any], str]], dep
     members = dict[Any, list[tuple[Sequence[Any], str]]]()  # of unions, one of which must fit
     for position, kind in problem:
         is_absent = not has(value, position[0]) if position else True
-        if not position or (kind in ("missing", "missing_argument") and len(position) == 1 and is_absent):
+        if not position or (kind in MISSING and len(position) == 1 and is_absent):
             if depth <= 0 or kind not in _UNFINISHED:
                 return False
         else:

@@ -27,12 +27,12 @@ _MAX_ERRORS = 50  # that each round looks at
 _MAX_NAME = 100  # characters of names that are compared
 _MAX_CHOICES = 1000
 _LEAST_LETTERS = 4
-_MISSING = ("missing", "missing_argument")
+MISSING = ("missing", "missing_argument")
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument", "no_such_attribute")
 _UNLISTED = ("enum", "literal_error")
 UNCLEAR = "unclear_union"  # pydantic's type for the errors of `fsm_agent.prompts.unions`
 _UNTAGGED = (UNCLEAR, "union_tag_invalid", "union_tag_not_found")
-MATCHED = frozenset((*_MISSING, *_UNKNOWN, *_UNLISTED, *_UNTAGGED, *CONTAINERS))  # errors that a near miss may cause
+MATCHED = frozenset((*MISSING, *_UNKNOWN, *_UNLISTED, *_UNTAGGED, *CONTAINERS))  # errors that a near miss may cause
 _IGNORED = re.compile(r"[\s_-]+")
 _DIGITS = re.compile(r"\d+")
 
@@ -67,7 +67,7 @@ def _corrected(data: Any, schema: Schema, error: ValidationError) -> Iterator[st
         kind, path = item["type"], ("", *item["loc"])
         if kind in _UNLISTED:
             yield from _value_at(data, schema, path)
-        elif kind in (*_MISSING, *_UNKNOWN) and len(path) > 1:
+        elif kind in (*MISSING, *_UNKNOWN) and len(path) > 1:
             yield from _name_at(data, schema, path)
         elif kind in _UNTAGGED:
             yield from _tag_at(data, schema, path)
