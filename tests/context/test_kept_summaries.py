@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.long_dialogs import torn
 
-from fsm_agent import Agent, CallFailed, Document, Image, MemoryStore, Message, Reply, Usage, UsageError, function
+from fsm_agent import Agent, CallFailed, Document, Image, MemoryStore, Message, UsageError, function
 from fsm_agent.context import compress, keep_last, relevant, shorten, summarize
 from fsm_agent.errors import AuthFailed
 from fsm_agent.testing import Script, function_call
@@ -56,21 +56,6 @@ def test_a_summary_takes_the_place_of_older_turns_and_what_is_kept_is_bounded(is
     assert dialog[0] == Message.of("system", "Be terse.")
 
 
-def test_the_next_summary_is_made_of_the_one_before_and_of_what_is_new():
-    by = Script(*[f"summary {n}" for n in range(TURNS)])
-    talked([summarize(keep=3, step=2, by=by)], turns=12)
-    last = by.requests[-1].messages[-1].text
-    assert "summary" in last
-    assert "question 0" not in last, "it is in the summary"
-
-
-def test_what_a_summary_takes_counts_in_the_turn_that_makes_it():
-    by = Script(*[Reply.of(f"summary {n}").changed(usage=Usage(input_tokens=7)) for n in range(9)])
-    result, _ = talked([summarize(keep=3, step=2, by=by)], turns=6)
-    assert result.usage_by_agent["summary"] == Usage(input_tokens=7)
-    assert result.usage.input_tokens == 7
-
-
 def test_a_turn_is_not_lost_if_no_summary_can_be_made():
     by = Script(AuthFailed("no key"))
     result, model = talked([summarize(keep=3, step=2, by=by)], turns=6)
@@ -78,18 +63,6 @@ def test_a_turn_is_not_lost_if_no_summary_can_be_made():
     assert [failure.report.kind for failure in result.failures] == ["AuthFailed"]
     assert shown(model)[-1][-1] == "question 5"
     assert len(result.dialog) == 13, "the dialog is kept whole, and the next turn tries again"
-
-
-def test_a_summary_of_a_call_is_taken_along_by_the_next_turn_and_not_made_again():
-    by = Script(*[f"summary {n}" for n in range(TURNS)])
-    model = Script(*[f"answer {n}" for n in range(TURNS)])
-    agent = Agent(model, context=[summarize(keep=3, step=2, by=by)])
-    result = agent.call("question 0")
-    for n in range(1, TURNS):
-        result = agent.call(f"question {n}", after=result)
-    assert len(result.dialog) == 2 * TURNS, "the dialog is whole"
-    assert len(by.requests) < TURNS // 2
-    assert shown(model)[-1][0].startswith("<history_summary>")
 
 
 def test_a_run_of_a_turn_is_rebuilt_with_its_summary():
