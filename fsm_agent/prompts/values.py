@@ -60,19 +60,12 @@ def render_for(template: str, value: Any, target: object) -> str:
 
 def check_context(template: Any, kind: type, target: type, owner: str) -> None:
     """Check a class's template for target objects of a type."""
-    if not isinstance(template, str):
-        raise PromptError(f"{owner}: expected a string, got {template!r:.80}")
-    try:
-        readable = _readable(template)
-        used = variables(readable)
-    except PromptError as error:
-        raise PromptError(f"{owner}: {error}") from error
-    known = ["self", "target", *[f"self:{mode}" for mode in MODES]]
+    used = _variables_of(template, owner, _readable)
     shown = {_SELF: "self", "target": "target", **{f"{_SELF}{mode}": f"self:{mode}" for mode in MODES}}
     for name in sorted(used - shown.keys()):
         shown_name = f"self:{name.removeprefix(_SELF)}" if name.startswith(_SELF) else name
-        raise PromptError(f"{owner}: expected a known name, got {shown_name}{hint(shown_name, known)}")
-    for name, attribute in sorted(attributes(readable)):
+        raise PromptError(f"{owner}: expected a known name, got {shown_name}{hint(shown_name, shown.values())}")
+    for name, attribute in sorted(attributes(_readable(template))):
         of = {_SELF: kind, "target": target}.get(name)
         if of is not None and is_record(of) and not hasattr(of, attribute) and attribute not in names_of(of):
             fields = ", ".join(names_of(of)) or "none"
@@ -135,16 +128,19 @@ def check_declarations(kind: type) -> None:
 
 def _checked(template: Any, kind: type, owner: str) -> str:
     """Check that all the template's variables are fields or properties of the class, and return the template."""
-    require(owner, template, isinstance(template, str), "a string", PromptError)
-    try:
-        used = variables(template)
-    except PromptError as error:
-        raise PromptError(f"{owner}: {error}") from error
     known = names_of(kind)
-    if unknown := sorted(used.difference(known)):
+    if unknown := sorted(_variables_of(template, owner).difference(known)):
         names = ", ".join(known) or "none"
         raise PromptError(f"{owner}: expected its fields ({names}), got {', '.join(unknown)}")
-    return str(template)
+    return template  # type: ignore[no-any-return]
+
+
+def _variables_of(template: Any, owner: str, readable: Callable[[str], str] | None = None) -> frozenset[str]:
+    require(owner, template, isinstance(template, str), "a string", PromptError)
+    try:
+        return variables(readable(template) if readable else template)
+    except PromptError as error:
+        raise PromptError(f"{owner}: {error}") from error
 
 
 def _read_template_file(file: Any, base: type) -> str:

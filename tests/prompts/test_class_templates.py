@@ -88,6 +88,17 @@ class TestFiles:
         (tmp_path / "of_cwd.txt").unlink()  # it was read when the class was made
         assert Here(name="a").to_prompt() == "<a>"
 
+    def test_it_includes_others(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "a.jinja").write_text('Dear {% include "_b.jinja" %}!')
+        (tmp_path / "_b.jinja").write_text("{{ name }}")
+
+        class Letter(PromptModel):
+            __prompt_file__ = "a.jinja"
+            name: str
+
+        assert Letter(name="Ada").to_prompt() == "Dear Ada!"
+
     def test_a_missing_one(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         with pytest.raises(PromptError) as caught:
