@@ -60,6 +60,8 @@ class HttpClient(SyncVerbs):
     ) -> None:
         if isinstance(provider, str):
             provider = PROVIDERS.find(provider)
+        # None is what `os.environ.get` returns for a variable that is not set
+        require("model", model, isinstance(model, str), "the name that the provider gives the model", ConfigError)
         require("headers", headers, isinstance(headers, Mapping | None), "a mapping of strings", ConfigError)
         self._access = Access(
             provider=provider, model=model, api_key=api_key, base_url=base_url, headers=dict(headers or {})

@@ -34,6 +34,7 @@ def client_for(
         >>> client_for("openai:gpt-5-mini", api_key="sk-example").name
         'openai:gpt-5-mini'
     """
+    require("model", model, isinstance(model, str), "'provider:model'", ConfigError)
     provider, name = split_model(model)
     if wire is not None:
         provider = provider.over(wire)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent.clients import FallbackClient, register_client
+from fsm_agent.clients import FallbackClient, client_for, register_client
 from fsm_agent.errors import ConfigError
 from fsm_agent.testing import Script, registries
 
@@ -54,3 +54,5 @@ def test_what_is_no_client_is_refused() -> None:
     register_client("cabin", lambda model: "x")
     with pytest.raises(ConfigError, match="'cabin'"):
         found("cabin:big")
+    with pytest.raises(ConfigError, match="model"):
+        client_for(None)  # type: ignore[arg-type]
