@@ -15,7 +15,7 @@ from fsm_agent.call.outcomes import Cancelled, Stopped
 from fsm_agent.call.record import ProcessRecord
 from fsm_agent.errors import UsageError
 from fsm_agent.flows.checks import check_agents
-from fsm_agent.flows.definition import agents_of, has_listener
+from fsm_agent.flows.definition import agents_of
 from fsm_agent.flows.record import FlowRecord
 from fsm_agent.flows.run import FlowRun, restore
 from fsm_agent.flows.snapshot import document_of
@@ -124,9 +124,9 @@ class FlowDelegate:
     def environment(self) -> Environment:
         return self.flow._own_environment
 
-    @cached_property
+    @property
     def has_listener(self) -> bool:
-        return has_listener(self.flow)
+        return self.flow.has_listener
 
     @property
     def agents(self) -> Sequence[Agent[Any, Any]]:
@@ -153,7 +153,6 @@ class FlowDelegate:
     def call_of(self, record: ProcessRecord, deps: Any, has_approver: bool) -> InnerRun:
         around = self.flow._run_context(Made(deps))
         around.has_approver |= has_approver
-        around.has_listener = self.has_listener
         if record.is_outline:
             return InnerRun(restore(record.document, self.flow, around), record, self)
         return InnerRun(FlowRun(self.flow, record.record, around), record, self)

@@ -182,6 +182,17 @@ class FlowDefinition(Generic[D]):
         return text if len(text) <= TABLE_BYTES else b""
 
     @cached_property
+    def has_listener(self) -> bool:
+        """Whether the flow, or an inner agent or flow, has hooks.
+
+        An agent chosen by the data is assumed to have hooks.
+        """
+        if any(one.hooks for one in (self, *flows_inside(self))):
+            return True
+        asked = [state.agent_in(agents) for state, agents in _calls(self)]
+        return any(agent is None or are_heard(agent.hooks, agent.prompt) for agent in asked)
+
+    @cached_property
     def data_check(self) -> DataCheck:
         return DataCheck(self.data)
 
@@ -256,14 +267,3 @@ def check_clients(flow: FlowDefinition[Any], clients: Mapping[Any, Any]) -> None
             names = ", ".join([state.name for state in asking]) or "none"
             right = f"states of the flow {flow.name!r} that ask an agent ({names})"
             raise UsageError(f"clients: expected {right}, got {safe_repr(key)}")
-
-
-def has_listener(flow: FlowDefinition[Any]) -> bool:
-    """Return whether the flow, or an inner agent or flow, has hooks.
-
-    An agent chosen by the data is assumed to have hooks.
-    """
-    if any(one.hooks for one in (flow, *flows_inside(flow))):
-        return True
-    asked = [state.agent_in(agents) for state, agents in _calls(flow)]
-    return any(agent is None or are_heard(agent.hooks, agent.prompt) for agent in asked)

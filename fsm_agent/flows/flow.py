@@ -41,7 +41,7 @@ from fsm_agent.flows import (
 )
 from fsm_agent.flows.as_function import function_of
 from fsm_agent.flows.checks import NO_AGENTS, Agents, check_agents, check_names
-from fsm_agent.flows.definition import FlowDefinition, Upgrade, agents_of, check_clients, functions_of, has_listener
+from fsm_agent.flows.definition import FlowDefinition, Upgrade, agents_of, check_clients, functions_of
 from fsm_agent.flows.process import RunContext
 from fsm_agent.flows.record import FlowLimits
 from fsm_agent.flows.run import FlowResult, FlowRun, restore
@@ -332,10 +332,7 @@ class FlowVerbs(Runnable[Result], Generic[Task, D, Output, Result]):
         return process.run_context.own_environment
 
     def _listener_to(self, process: FlowRun[D]) -> Sink | None:
-        if not has_listener(self._flow):
-            return None
-        process.run_context.has_listener = True
-        return Listener(self._flow.hooks, process, self.name)
+        return Listener(self._flow.hooks, process, self.name) if self._flow.has_listener else None
 
     def _definition(self, options: Mapping[str, Any]) -> ProcessFactory:
         return factory_of(self._flow, self._run_context(options.get("deps"), options.get("clients")))

@@ -52,7 +52,8 @@ BEGINNING = (Begin("begin"),)
 class RunContext:
     """Everything that a run of a flow needs besides its record.  Inner flows and members share it.
 
-    ``has_approver`` says whether this flow or an outer process has an approver.
+    ``has_approver`` says whether this flow or an outer process has an approver, and ``has_listener`` whether hooks
+    receive events, including events from children that have just ended.
     """
 
     def __init__(self, flow: Flow[Any], deps: Any, clients: Mapping[Any, Any], environment: Environment) -> None:
@@ -65,25 +66,15 @@ class RunContext:
         self.approve = flow.approve
         self.has_approver = flow.approve is not None
         self.own_environment = environment
-        self._has_listener = False
-        self._outermost = self
+        self.has_listener = flow.has_listener
         self._environments: dict[tuple[CallState[Any, Any], Agent[Any, Any]], Environment] = {}
-
-    @property
-    def has_listener(self) -> bool:
-        """Whether hooks receive events, including events from children that have just ended."""
-        return self._outermost._has_listener
-
-    @has_listener.setter
-    def has_listener(self, value: bool) -> None:
-        self._outermost._has_listener = value
 
     def for_run(self, flow: Flow[Any], extra: Mapping[str, Any], by: str) -> RunContext:
         """Return the context of one run, with deps that are made for this run."""
         if not self._makes_deps:
             return self
         made = copy(self)
-        made._outermost, made._makes_deps = made, False
+        made._makes_deps = False
         made.deps = deps_for(self.deps, flow.name, extra, by)
         flow._check_deps(Made(made.deps))
         return made
