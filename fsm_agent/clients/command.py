@@ -16,10 +16,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from io import FileIO
-from typing import Any
+from typing import Any, NamedTuple
 
 from fsm_agent._internal.masking import Secrets, is_secret_name, secrets_in_url
 from fsm_agent._internal.structs import Value, is_finite
@@ -27,12 +28,12 @@ from fsm_agent._internal.text import plain
 from fsm_agent.call.effects import Request
 from fsm_agent.clients.http_exchange import check_open, warn_of_left_out
 from fsm_agent.clients.sync_verbs import SyncVerbs
-from fsm_agent.errors import BadReply, ConfigError, Overloaded, TimedOut, UsageError
+from fsm_agent.errors import BadReply, ConfigError, Overloaded, ProviderError, TimedOut, UsageError
 from fsm_agent.messages.convert import transcript
 from fsm_agent.messages.events import Delta, TextDelta, UsageReported
 from fsm_agent.messages.message import Document, FunctionResult, Image, Message, Text
 from fsm_agent.messages.reply import MOST_TOKENS, UNUSED, Reply
-from fsm_agent.providers.codec import LEFT_OUT, Profile, RequestForm, adaptations, check_settings, choose_form
+from fsm_agent.providers.codec import LEFT_OUT, Profile, RequestForm, adaptations, check_settings, choose_form, to_json
 from fsm_agent.providers.content import in_words, without_hints
 from fsm_agent.providers.failures import failure, reported
 from fsm_agent.providers.sse import read_json
@@ -89,6 +90,19 @@ class JsonFields(Value, frozen=True, kw_only=True):
         return document
 
 
+class Failure(NamedTuple):
+    """A failure that the command reports in its output."""
+
+    message: str
+    status: int | None  # of HTTP
+    retry_after_s: float | None
+
+    def error(self, mask: Callable[[str], str]) -> ProviderError:
+        """Return the error to raise, with a masked message."""
+        document = {"error": {"message": mask(self.message), "retry_after": self.retry_after_s}}
+        return reported(document, {}) if self.status is None else failure(self.status, {}, to_json(document))
+
+
 class TextOutput:
     """Reads output that is the answer itself, apart from trailing newlines."""
 
@@ -117,7 +131,7 @@ class JsonOutput:
         self._fields = fields
         self._is_lines = is_lines
         self._rest: list[bytes] = []
-        self.failure: tuple[str, int | None, float | None] | None = None  # its message, status and delay
+        self.failure: Failure | None = None
         self.usage = UNUSED
 
     def feed(self, data: bytes, *, is_last: bool = False) -> list[str]:
@@ -147,10 +161,8 @@ class JsonOutput:
         if error not in (None, False, ""):
             message = error if isinstance(error, str) else text if isinstance(text, str) else "the command failed"
             status, delay_s = fields.found("status", document), fields.found("retry_after_s", document)
-            self.failure = (
-                message,
-                status if type(status) is int else None,
-                float(delay_s) if is_finite(delay_s) else None,
+            self.failure = Failure(
+                message, status if type(status) is int else None, delay_s if is_finite(delay_s) else None
             )
             return []
         return [text] if isinstance(text, str) and text else []
@@ -283,7 +295,7 @@ class CommandClient(SyncVerbs):
 
         Closing the generator ends the command.  Raises the same errors as `acomplete`.
         """
-        self._check_open()
+        check_open(self.name, is_closed=self._is_closed)
         decided = choose_form(request, _PROFILE)
         notes = self._list_adaptations(decided)
         run = self._run(decided, self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s))
@@ -294,15 +306,15 @@ class CommandClient(SyncVerbs):
                 for text in output.feed(piece):
                     pieces.append(text)
                     yield TextDelta(text)
-        self._check_end(run, output)
+        errors = self._mask(run.errors.decode("utf-8", "replace")) if run.errors else ""
+        self._check_end(run.status or 0, output, errors)
         for text in output.feed(b"", is_last=True):
             pieces.append(text)
             yield TextDelta(text)
-        self._check_failure(output.failure)
+        self._check_failure(output)
         if not pieces:
-            raise BadReply(
-                f"the command {os.path.basename(self._command[0])!r} ended without an answer{self._error_output(run)}"
-            )
+            program = os.path.basename(self._command[0])
+            raise BadReply(f"the command {program!r} ended without an answer{_last_words(errors)}")
         if output.usage != UNUSED:
             yield UsageReported(output.usage)
         yield Reply(
@@ -317,9 +329,6 @@ class CommandClient(SyncVerbs):
         """Reject further requests."""
         self._is_closed = True
 
-    def _check_open(self) -> None:
-        check_open(self.name, is_closed=self._is_closed)
-
     def _list_adaptations(self, decided: RequestForm) -> tuple[str, ...]:
         """Return notes on the options that are ignored.  Raise `UsageError` for content that a command cannot take."""
         request, settings = decided.request, decided.request.settings
@@ -333,12 +342,9 @@ class CommandClient(SyncVerbs):
         rest, hints = without_hints(request, ())
         if servers := rest.settings.hosted_tools:
             raise UsageError(f"hosted_tools: expected none, since the model {self.name!r} is a command, got {servers}")
-        for message in request.messages:
-            for part in message.parts:
-                if isinstance(part, Image) or (isinstance(part, Document) and in_words(part) is None):
-                    raise UsageError(
-                        f"the model {self.name!r}: expected only text, since it is a command, got {part!r}"
-                    )
+        for part in [part for message in request.messages for part in message.parts]:
+            if isinstance(part, Image) or (isinstance(part, Document) and in_words(part) is None):
+                raise UsageError(f"the model {self.name!r}: expected only text, since it is a command, got {part!r}")
         left_out = [name for name in _LEFT_OUT if getattr(settings, name) is not None]
         more = [f"{name}={getattr(settings, name)!r} {LEFT_OUT}" for name in left_out]
         notes = (*adaptations(decided, _PROFILE, taken_settings=()), *more, *hints)
@@ -362,9 +368,7 @@ class CommandClient(SyncVerbs):
             self._check_argument(word, filled, is_behind="--" in arguments)
             arguments.append(filled)
         content = b"" if "{prompt}" in template else prompt.encode("utf-8", "replace")
-        return CommandRun(
-            arguments, content, timeout_s, env=self._env, cwd=self._cwd, max_output_bytes=self._max_output_bytes
-        )
+        return CommandRun(arguments, content, timeout_s, self._max_output_bytes, self._env, self._cwd)
 
     def _check_argument(self, word: str, filled: str, *, is_behind: bool) -> None:
         if "\0" in filled:
@@ -375,44 +379,37 @@ class CommandClient(SyncVerbs):
                 " argument '--' before it, or pass the prompt on standard input"
             )
 
-    def _check_end(self, run: CommandRun, output: TextOutput | JsonOutput) -> None:
-        status = run.status or 0
+    def _check_end(self, status: int, output: TextOutput | JsonOutput, errors: str) -> None:
         if status == 0:
             return
         with suppress(BadReply):
             output.feed(b"", is_last=True)
-        self._check_failure(output.failure)
+        self._check_failure(output)
         how = f"exit status {status}" if status > 0 else _signal(-status)
-        message = f"the command {self._name!r} failed with {how}{self._error_output(run)}"
-        known = failure(500, {}, self._mask(run.errors.decode("utf-8", "replace")).encode())
+        known = failure(500, {}, errors.encode())
         raise type(known)(
-            message, code=f"exit {status}" if status > 0 else how, retryable=known.retryable, model=self.name
+            f"the command {self._name!r} failed with {how}{_last_words(errors)}",
+            code=f"exit {status}" if status > 0 else how,
+            retryable=known.retryable,
+            model=self.name,
         )
 
-    def _check_failure(self, found: tuple[str, int | None, float | None] | None) -> None:
-        if found is None:
-            return
-        message, status, delay_s = found
-        message = self._mask(message)
-        if status is None:
-            error = reported({"error": {"message": message}}, {})
-        else:
-            import json
-
-            headers = {} if delay_s is None else {"retry-after": str(delay_s)}
-            error = failure(status, headers, json.dumps({"error": {"message": message}}).encode())
-        error.model = self.name
-        raise error
-
-    def _error_output(self, run: CommandRun) -> str:
-        output = " ".join(self._mask(run.errors.decode("utf-8", "replace")).split())
-        return f": {output[-MAX_SHOWN_CHARS:]}" if output else ""
+    def _check_failure(self, output: TextOutput | JsonOutput) -> None:
+        if output.failure is not None:
+            error = output.failure.error(self._mask)
+            error.model = self.name
+            raise error
 
     def _mask(self, text: str) -> str:
         env = os.environ if self._env is None else self._env
         secrets = [value for name, value in env.items() if is_secret_name(name)]
         in_urls = [secret for value in env.values() if "://" in value for secret in secrets_in_url(value)]
         return plain(Secrets([*secrets, *in_urls]).mask(text))
+
+
+def _last_words(errors: str) -> str:
+    shown = " ".join(errors.split())[-MAX_SHOWN_CHARS:]
+    return f": {shown}" if shown else ""
 
 
 def _text(message: Message) -> str:
@@ -440,6 +437,7 @@ _BUSY = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # other comman
 _LOOK_S = 0.05  # how often to poll where the system has no pidfd
 
 
+@dataclass(eq=False, repr=False)  # what it holds may be secret
 class CommandRun:
     """A command that runs in a new session.  When it ends, so does everything in its process group.
 
@@ -448,25 +446,20 @@ class CommandRun:
         errors: The last part of its standard error output.
     """
 
-    def __init__(
-        self,
-        arguments: Sequence[str],
-        content: bytes,
-        timeout_s: float,
-        *,
-        env: Mapping[str, str] | None,
-        cwd: str | None,
-        max_output_bytes: int,
-    ) -> None:
-        self._arguments, self._env, self._cwd = list(arguments), env, cwd
-        self._program = os.path.basename(arguments[0])
-        self._max_output_bytes = max_output_bytes
-        self._timeout_s = timeout_s
-        self._end_s = time.monotonic() + timeout_s
-        self._left = memoryview(content)  # for stdin
+    arguments: list[str]
+    content: bytes  # for its standard input
+    timeout_s: float
+    max_output_bytes: int
+    env: Mapping[str, str] | None
+    cwd: str | None
+    status: int | None = None
+    errors: bytes = b""
+
+    def __post_init__(self) -> None:
+        self._program = os.path.basename(self.arguments[0])
+        self._end_s = time.monotonic() + self.timeout_s
+        self._left = memoryview(self.content)
         self._taken_bytes = 0
-        self.status: int | None = None
-        self.errors = b""
 
     async def output(self) -> AsyncGenerator[bytes]:
         """Yield the pieces of standard output as they arrive.  Closing the generator ends the process.
@@ -515,12 +508,12 @@ class CommandRun:
                 ends += os.pipe()
             their_in, our_in, our_out, their_out, our_err, their_err = ends
             process = subprocess.Popen(
-                self._arguments,
+                self.arguments,
                 stdin=their_in,
                 stdout=their_out,
                 stderr=their_err,
-                env=self._env,
-                cwd=self._cwd,
+                env=self.env,
+                cwd=self.cwd,
                 start_new_session=True,
             )
         except OSError as error:
@@ -533,7 +526,7 @@ class CommandRun:
                     f"the arguments of {self._program!r} are too long for this system; leave out '{{prompt}}', and the"
                     " prompt goes to its standard input"
                 ) from None
-            folder = f" in {self._cwd!r}" if self._cwd else ""
+            folder = f" in {self.cwd!r}" if self.cwd else ""
             reason = error.strerror or type(error).__name__
             raise ConfigError(
                 f"the command {self._program!r} cannot be started{folder}: {reason}; pass the path of a program"
@@ -556,11 +549,11 @@ class CommandRun:
 
     def _check_time(self) -> None:
         if time.monotonic() >= self._end_s:
-            raise TimedOut(f"the command {self._program!r} did not end in {self._timeout_s:g} s")
+            raise TimedOut(f"the command {self._program!r} did not end in {self.timeout_s:g} s")
 
     def _count(self, piece: bytes) -> None:
         self._taken_bytes += len(piece)
-        if self._taken_bytes > (most := self._max_output_bytes):
+        if self._taken_bytes > (most := self.max_output_bytes):
             raise BadReply(
                 f"the command {self._program!r} wrote more than {most:,} bytes; pass max_output_bytes=… to allow more",
                 retryable=False,
