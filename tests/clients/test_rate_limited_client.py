@@ -12,7 +12,7 @@ from conformance.client_requests import REQUEST, TWO_WAYS, ask
 from fsm_agent.agents import Agent
 from fsm_agent.call import Request
 from fsm_agent.clients import FallbackClient, RateLimit, RateLimitedClient
-from fsm_agent.errors import ConfigError, Overloaded, TimedOut
+from fsm_agent.errors import Overloaded, TimedOut
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionResult, Image, Message, Reasoning, Reply, TextDelta, Usage
 from fsm_agent.testing import Delayed, FakeClock, Script, function_call
@@ -136,39 +136,3 @@ def test_no_turn_in_time_is_a_reason_to_ask_another() -> None:
     limited = RateLimitedClient(Script("from a", name="a", clock=clock), RateLimit(requests_per_minute=1, clock=clock))
     client = FallbackClient([limited, Script("from b", name="b", clock=clock)], try_timeout_s=5)
     assert [client.complete(REQUEST).served_by for _ in range(2)] == ["a", "b"]
-
-
-def test_what_it_can_do_is_said_by_what_is_behind_it() -> None:
-    class Blind(Script):
-        takes_images = reports_logprobs = False
-
-        def check_available(self) -> None:
-            raise ConfigError("no key")
-
-    limit = RateLimit(requests_per_minute=1)
-    blind, plain = RateLimitedClient(Blind(), limit), RateLimitedClient(Script(), limit)
-    assert (blind.takes_images, blind.reports_logprobs) == (False, False)
-    assert (plain.takes_images, plain.reports_logprobs) == (True, True)
-    plain.check_available()
-    with pytest.raises(ConfigError):
-        blind.check_available()
-
-
-def test_what_is_behind_it_is_closed_with_it() -> None:
-    closed: list[str] = []
-
-    class Closing(Script):
-        def close(self) -> None:
-            closed.append("sync")
-
-        async def aclose(self) -> None:
-            closed.append("async")
-
-    async def main() -> None:
-        async with RateLimitedClient(Closing(), RateLimit(max_concurrent=1)):
-            pass
-
-    with RateLimitedClient(Closing(), RateLimit(max_concurrent=1)):
-        pass
-    asyncio.run(main())
-    assert closed == ["sync", "async"]

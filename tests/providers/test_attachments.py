@@ -132,11 +132,12 @@ def test_model_that_sees_nothing_can_still_read(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", WIRES, ids=lambda codec: codec.name)
-def test_document_in_a_message_that_holds_none_is_refused(codec: Codec) -> None:
+def test_file_in_a_message_that_holds_none_is_refused(codec: Codec) -> None:
     roles: tuple[Any, ...] = ("system",) if codec is GEMINI else ("system", "assistant", "tool")  # or takes it anywhere
     for role in roles:
-        with pytest.raises(UsageError, match="tool" if role == "tool" else "document"):
-            told(codec, Message.of("user", "hi"), Message.of(role, PDF))
+        for part in (PDF, PICTURE, *(["2"] if role == "tool" else [])):
+            with pytest.raises(UsageError, match=f"'{role}'"):
+                told(codec, Message.of("user", "hi"), Message.of(role, part))
 
 
 def call(id: str) -> FunctionCall:

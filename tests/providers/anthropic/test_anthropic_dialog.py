@@ -305,18 +305,6 @@ def test_what_a_block_has_beside_is_given_to_no_other(parts: tuple[Any, ...], co
     assert turns(USER, Message.of("assistant", *parts))[1]["content"] == content
 
 
-def test_message_that_holds_what_it_cannot_is_refused() -> None:
-    for role in ["assistant", "system", "tool"]:
-        for part in ("2", Image.of(PNG)) if role == "tool" else (Image.of(PNG),):
-            with pytest.raises(UsageError, match=role):
-                encoded(USER, Message.of(role, part))
-
-
-def test_images_are_refused_where_the_model_takes_none() -> None:
-    with pytest.raises(UsageError, match="'m1'"):
-        encoded(Message.of("user", Image.of(PNG)), images=False)
-
-
 def test_calls_and_results_in_strange_places_are_left_out() -> None:
     assert turns(Message.of("user", "hi", call("1.0"))) == [{"role": "user", "content": "hi"}]
     assert turns(USER, Message.of("assistant", "a", result("1.0")))[1]["content"] == "a"

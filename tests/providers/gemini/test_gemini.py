@@ -177,7 +177,6 @@ def test_a_function_whose_name_gemini_refuses_is_refused_here() -> None:
 @pytest.mark.parametrize(
     ("messages", "request_", "profile", "name"),
     [
-        ((Message.of("system", Image.of(PNG)), USER), {}, Profile(), "'system'"),
         (
             (USER,),
             {"functions": (ADD,), "settings": Settings(parallel_function_calls=False)},

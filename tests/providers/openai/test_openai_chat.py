@@ -12,7 +12,6 @@ from support.time_growth import growth
 from support.wire_samples import ADD, PNG, STRICT_ADD, USER, WAIT, City, Loose, adapter, consumed
 
 from fsm_agent.call import Request
-from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning, Settings
 from fsm_agent.prompts import Output
@@ -255,12 +254,6 @@ def test_streams_ask_for_usage_where_it_is_understood() -> None:
     asked = {**encoded(), "stream": True}
     assert encoded(stream=True) == {**asked, "stream_options": {"include_usage": True}}
     assert encoded(stream=True, profile=Profile(stream_usage=False)) == asked
-
-
-def test_what_the_model_cannot_take_is_refused_before_it_is_sent() -> None:
-    for message in (Message.of("assistant", Image.of(PNG)), Message.of("tool", "2")):
-        with pytest.raises(UsageError, match=f"'{message.role}'"):
-            encoded(message)
 
 
 def test_what_was_answered_can_be_sent_back() -> None:
