@@ -9,6 +9,7 @@ import traceback
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from support.stub_server import StubServer
 
 from fsm_agent import Agent, CallFailed, Limits, function
@@ -83,6 +84,25 @@ def test_calls_are_told_apart_whatever_ids_they_came_with(called, id):
     answered = {message["tool_call_id"]: message["content"] for message in last if message["role"] == "tool"}
     assert len(set(asked)) == 3
     assert [answered[one] for one in asked] == ["3", "7", "11"]
+
+
+def test_functions_are_withdrawn_by_leaving_out_the_key():
+    with StubServer([SAID[0], "42"]) as server, agent_of(server, limits=Limits(rounds=1)) as agent:
+        agent.call("17 + 25?")
+        assert "tools" in server.requests[0]
+        assert not {"tools", "tool_choice"} & set(server.requests[1])
+        assert server.requests[1]["messages"][-1]["role"] == "user"
+
+
+class Sum(BaseModel):
+    total: int
+
+
+def test_a_typed_output_is_asked_for_natively_and_checked_here():
+    with StubServer(['{"total": "many"}', '{"total": 42}']) as server, agent_of(server, output=Sum) as agent:
+        assert agent.call("17 + 25?").output == Sum(total=42)
+        assert server.requests[0]["response_format"]["json_schema"]["name"] == "Sum"
+        assert "total: " in server.requests[1]["messages"][-1]["content"]
 
 
 def test_the_key_is_in_nothing_that_anybody_sees():
