@@ -14,7 +14,7 @@ through.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
@@ -243,18 +243,18 @@ def read(runs: Runs, run: str) -> RunHistory:
     """
     loaded = runs.store.load(run, after=0)
     header = header_of(loaded.header)
-    entries, problem = _entries(loaded.lines)
+    written, problem = _entries(loaded.lines)
     verdict, is_sound = runs.journals.verdict(loaded)
     if problem:
         verdict, is_sound = problem, False
     seed = from_json(bytes(header.seed), Any)
-    processes = _processes(header, seed, entries)
+    processes, entries = _processes(header, seed, written)
     return RunHistory(
         loaded.run,
         header,
         seed,
         loaded.run.title or title_of(loaded.header),
-        tuple(_with_moves(entries, processes.values())),
+        tuple(entries),
         processes,
         _tables(header),
         loaded.signals,
@@ -302,48 +302,49 @@ def _uses(runs: Runs, loaded: Loaded) -> Mapping[str, ContextUse]:
     return {} if record is None else {use.key: use for use in record.requests}
 
 
-def _with_moves(entries: Iterable[HistoryEntry], processes: Iterable[ProcessView]) -> Iterator[HistoryEntry]:
-    moves: dict[int, list[Move]] = {}
-    for process in processes:
-        for move in process.moves:
-            moves.setdefault(move.n, []).append(move)
-    moved_s: dict[str, float] = {}  # when each process took its last step, by path
-    for entry in entries:
-        order = {path: number for number, (path, _) in enumerate(entry.line.steps)}
-        own = sorted(moves.get(entry.n, ()), key=lambda move: order.get(move.path, -1))
-        yield entry._replace(moves=tuple(own), since_s=moved_s.get(entry.path, 0.0))
-        for path in (entry.path, *order):
-            moved_s[path] = entry.at_s
-
-
 # Processes, and the states that they went through
 
 
-def _processes(header: Header, seed: Any, entries: Sequence[HistoryEntry]) -> dict[str, ProcessView]:
+def _processes(
+    header: Header, seed: Any, written: Iterable[HistoryEntry]
+) -> tuple[dict[str, ProcessView], list[HistoryEntry]]:
+    """Return the processes by path, and the entries with their moves.
+
+    A `RETRIED` entry leads each process back to its state after an earlier entry.
+    """
+    reached: dict[str, list[tuple[int, str]]] = {"": [(0, _SEEDED)]}  # entries not undone, with the states after them
     taken: dict[str, list[Move]] = {"": []}
+    moved_s: dict[str, float] = {}  # when each process took its last step
     begun: dict[str, tuple[int, Beginning]] = {}
-    for entry in entries:
-        n, line = entry.n, entry.line
+    entries = list[HistoryEntry]()
+    for entry in written:
+        n, line, moves = entry.n, entry.line, list[Move]()
         for one in line.begun:
             begun.setdefault(one.path, (n, one))
-        if entry.kind == RETRIED:
-            for path, moves in taken.items():
-                moves.append(Move(n, path, Stepped("", RETRIED, "", "", entry.at_s)))
+        for path, states in reached.items() if entry.kind == RETRIED else ():
+            source, kept = states[-1][1], entry.undoes_to
+            states[:] = [state for state in states if state[0] <= max(0, n if kept is None else kept)]
+            if source != states[-1][1]:  # otherwise it is a nested process that did not move
+                moves.append(Move(n, path, Stepped(source, RETRIED, states[-1][1], "", entry.at_s)))
         detail, usage = _detail(entry.outcome) or line.why, entry.usage if isinstance(entry.outcome, Replied) else None
         for number, (path, trigger) in enumerate(line.steps):
-            to = line.to[number] if number < len(line.to) else UNKNOWN
-            step = Stepped("", trigger, to, _own_key(line.key, path), entry.at_s, "", detail, usage)
-            taken.setdefault(path, []).append(Move(n, path, step))
+            states = reached.setdefault(path, [(0, _SEEDED)])
+            source, to = states[-1][1], line.to[number] if number < len(line.to) else UNKNOWN
+            step = Stepped(source, trigger, to, _own_key(line.key, path), entry.at_s, "", detail, usage)
+            moves.append(Move(n, path, step))
+            states.append((n, to))
             detail, usage = "", None  # only the first process took the outcome
-    undone = {entry.n: max(0, kept) for entry in entries if (kept := entry.undoes_to) is not None}
+        for move in moves:
+            taken.setdefault(move.path, []).append(move)
+        entries.append(entry._replace(moves=tuple(moves), since_s=moved_s.get(entry.path, 0.0)))
+        moved_s |= dict.fromkeys([entry.path, *[path for path, _ in line.steps]], entry.at_s)
     root: Kind = "call" if isinstance(seed, dict) and "dialog" in seed else "flow"
     found: dict[str, ProcessView] = {}
     for path, moves in taken.items():
         n, one = begun.get(path, (moves[0].n if moves else 0, Beginning(path, "")))
-        kind = root if not path else _kind(one.kind)
-        name = header.agent if not path else one.name
-        found[path] = ProcessView(path, kind, name, one.task, 0 if not path else n, tuple(_moves(moves, undone)))
-    return found
+        kind, name = (_kind(one.kind), one.name) if path else (root, header.agent)
+        found[path] = ProcessView(path, kind, name, one.task, n if path else 0, tuple(moves))
+    return found, entries
 
 
 def _kind(word: str) -> Kind:
@@ -365,20 +366,6 @@ def _detail(outcome: Outcome | None) -> str:
 def _own_key(key: str, path: str) -> str:
     own = key[len(path) + 1 :] if path and key.startswith(f"{path}{SEPARATOR}") else key
     return own.partition(SEPARATOR)[0]
-
-
-def _moves(taken: Iterable[Move], undone: Mapping[int, int]) -> Iterator[Move]:
-    """Yield a process's steps with their states.  A `RETRIED` step leads back to the state after an earlier entry."""
-    reached = [(0, _SEEDED)]  # entries that were not undone, with the states after them
-    for move in taken:
-        source, step = reached[-1][1], move.step
-        if step.trigger != RETRIED:
-            reached.append((move.n, step.to))
-        else:
-            reached = [one for one in reached if one[0] <= undone.get(move.n, move.n)]
-            if source == reached[-1][1]:
-                continue  # a nested process that did not move
-        yield move._replace(step=step.changed(source=source, to=reached[-1][1]))
 
 
 class Divergence(NamedTuple):
