@@ -130,6 +130,8 @@ class AnthropicCodec(Codec):
             is_offered = request.functions or settings.hosted_tools
             body |= _tools(request, model, own, limits) if is_offered else _withdrawn_functions(dialog, own)
             body |= _reasoning(settings, max_tokens, model, own)
+            if own.reasoning == "budget" and _continues_without_thoughts(body["messages"]):
+                body.pop("thinking", None)
             if own.reasoning_bound and body.get("thinking", _ADAPTIVE) == _ADAPTIVE:
                 body["thinking"] = {**_ADAPTIVE, **_UNBOUND}
             if request.output.schema is not None:
@@ -250,6 +252,23 @@ def _reasoning(settings: Settings, max_tokens: int, model: str, profile: Anthrop
             f" {max_tokens!r}"
         )
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+
+def _continues_without_thoughts(turns: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the last turn answers calls in a series that does not begin with reasoning.
+
+    Another model began it, and Claude cannot begin to reason in the middle: "When `thinking` is enabled, a final
+    `assistant` message must start with a thinking block".  https://github.com/anomalyco/opencode/issues/3077
+    """
+    begin = len(turns)
+    while begin > 1 and _first_type(turns[begin - 1]) == "tool_result":
+        begin -= 2
+    return begin < len(turns) and _first_type(turns[begin]) not in _THOUGHTS
+
+
+def _first_type(turn: Mapping[str, Any]) -> str:
+    content = turn["content"]
+    return "text" if isinstance(content, str) else content[0].get("type", "")
 
 
 def _accepted_settings(settings: Settings, profile: AnthropicProfile) -> frozenset[str]:

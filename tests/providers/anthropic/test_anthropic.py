@@ -125,6 +125,32 @@ def test_effort_is_a_budget_for_models_that_want_one() -> None:
         assert said == {"max_tokens": max_tokens, "thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
+THOUGHT = Opaque(wire="anthropic", data={"type": "thinking", "thinking": "hm", "signature": "x"})
+CALL = FunctionCall(id="1.0", name="add", arguments_json="{}")
+AGAIN = FunctionCall(id="3.0", name="add", arguments_json="{}")
+RESULT = Message.of("tool", FunctionResult(id="1.0", name="add", text="2"))
+RESULTS = Message.of("tool", FunctionResult(id="3.0", name="add", text="2"))
+
+
+@pytest.mark.parametrize(
+    ("dialog", "reasons"),
+    [
+        ([Message.of("assistant", CALL), RESULT], False),
+        ([Message.of("assistant", CALL), RESULT, Message.of("user", "Hurry.")], False),
+        ([Message.of("assistant", CALL), RESULT, Message.of("assistant", "It is 2."), USER], True),
+        ([Message.of("assistant", THOUGHT, CALL), RESULT], True),
+        ([Message.of("assistant", THOUGHT, CALL), RESULT, Message.of("assistant", AGAIN), RESULTS], True),
+    ],
+)
+def test_calls_that_another_model_began_with_are_continued_without_a_budget(
+    dialog: list[Message], reasons: bool
+) -> None:
+    settings = Settings(reasoning_effort="low")
+    body = encoded(USER, *dialog, settings=settings, profile=AnthropicProfile(reasoning="budget"))
+    assert ("thinking" in body) == reasons
+    assert "thinking" in encoded(USER, *dialog, settings=settings)  # models that adapt do not mind
+
+
 def test_effort_is_a_level_for_models_that_adapt() -> None:
     for effort, level in (("minimal", "low"), ("low", "low"), ("max", "max")):
         said = set_to(reasoning_effort=effort, temperature=0.5)
