@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fsm_agent._internal.system import module_named
+from fsm_agent._internal.system import module_named, with_place
 from fsm_agent._internal.text import guess
 from fsm_agent.errors import ConfigError, UsageError
 
@@ -64,28 +64,17 @@ def imported(module: str, named: str) -> Any:
         raise ConfigError(f"expected 'module' or 'package.module', got {named!r:.80}")
     try:
         return module_named(module)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
-            meant = guess(error.name, [path.stem for path in Path().glob("*.py")])
-            raise ConfigError(
-                f"{named!r:.80}: the module {error.name!r} is neither in the working directory nor installed{meant}"
-            ) from None
-        raise ConfigError(f"the module of {named!r:.80} cannot be imported: {error}{_position(error)}") from error
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # user code may raise anything
-        what = f"{type(error).__name__}: {error}{_position(error)}"
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and (module == missing or module.startswith(f"{missing}.")):
+            meant = guess(missing, [path.stem for path in Path().glob("*.py")])
+            raise ConfigError(
+                f"{named!r:.80}: the module {missing!r} is neither in the working directory nor installed{meant}"
+            ) from None
+        what = with_place(f"{type(error).__name__}: {error}", error)
         raise ConfigError(f"the module of {named!r:.80} cannot be imported: {what}") from error
-
-
-def _position(error: BaseException) -> str:
-    position, step = "", error.__traceback__
-    while step is not None and not isinstance(error, SyntaxError):
-        code = step.tb_frame.f_code
-        if code.co_name == "<module>":
-            position = f" ({Path(code.co_filename).name}, line {step.tb_lineno})"
-        step = step.tb_next
-    return position
 
 
 def within(target: Any, path: str, named: str) -> Any:

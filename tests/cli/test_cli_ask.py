@@ -313,7 +313,7 @@ class TestFunctionsOfAModule:
         ("module", "named", "at_fault"),
         [
             ("1 / 0", "mine:f", "ZeroDivisionError"),
-            ("\nimport inner_here", "mine:f", "inner_here.py, line 4"),
+            ("\nimport inner_here", "mine:f", "inner_here.py:2"),
             ("import no_such_module", "mine:f", "'no_such_module'"),
             ("raise GeneratorExit", "mine:f", "GeneratorExit"),
             ("def __getattr__(name): raise RuntimeError(name)", "mine:f", "RuntimeError"),
