@@ -21,7 +21,7 @@ PACKAGE = TESTS.parent / "fsm_agent"
 IMPURE = {"asyncio", "threading", "httpx", "socket", "time", "random", "os", "logging", "subprocess", "concurrent"}
 DO_NO_IO = {"_internal.system": {"os", "threading"}}  # registers with forks, locks files
 LOAD_LATE = {("prompts.template", "prompts.values")}  # which loads pydantic, and renders templates itself
-CALLS_USERS = {"context.passes", "context.fitting", "call.interpret", "call.machine"}  # parsers, passes, guards
+CALLS_USERS = {"context.passes", "context.fitting", "call.triggers", "call.machine"}  # parsers, passes, guards
 PURE = ("_internal", "errors", "validation", "messages", "functions", "prompts", "call", "context", "providers")
 EVENTS = {event.__name__ for event in get_args(Event)} | {"Event"}
 MODULES = {
@@ -71,7 +71,7 @@ def test_the_loop_knows_processes_and_no_agent_call(name: str):
     """From the agent call it imports only the two outcomes that end any process."""
     path = MODULES[f"runtime.{name}"]
     known = {imported for imported, _ in imports(path) if imported.startswith("fsm_agent.")}
-    parts = ("call", "delegation", "interpret", "record", "requests", "transition_table")
+    parts = ("call", "delegation", "record", "requests", "transition_table", "triggers")
     of_calls = {f"fsm_agent.call.{part}" for part in parts}
     assert not known & of_calls
     tree = tree_of(path)

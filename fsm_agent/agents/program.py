@@ -23,9 +23,9 @@ from fsm_agent._internal.system import with_place
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.runnable import USED_INSIDE
 from fsm_agent.call.effects import Request
-from fsm_agent.call.interpret import error_text
 from fsm_agent.call.limits import Limits
 from fsm_agent.call.result import CallSuspended
+from fsm_agent.call.triggers import error_text
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ProgramError, UsageError
 from fsm_agent.functions.context import Context

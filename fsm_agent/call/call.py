@@ -12,16 +12,6 @@ from fsm_agent._internal.structs import New, Out, from_json, quick_json, to_json
 from fsm_agent.call.delegation import Delegation
 from fsm_agent.call.derived_events import with_functions, with_history
 from fsm_agent.call.effects import AskSummary, CallModel, Effect
-from fsm_agent.call.interpret import (
-    TableEvent,
-    checked_output,
-    first_call,
-    parse_answer,
-    read,
-    read_reply,
-    read_summary,
-    was_in_branch,
-)
 from fsm_agent.call.journal import Entry, Journal, steps_json
 from fsm_agent.call.limits import Limits
 from fsm_agent.call.machine import Explanation
@@ -33,6 +23,16 @@ from fsm_agent.call.result import CallResult, result_of
 from fsm_agent.call.rounds import ApprovalGate, closed_again
 from fsm_agent.call.stop_conditions import StopWhen
 from fsm_agent.call.transition_table import OF_ANSWERS, OF_FUNCTIONS, ROWS, UNASKED, take_step
+from fsm_agent.call.triggers import (
+    TableEvent,
+    checked_output,
+    first_call,
+    parse_answer,
+    read,
+    read_reply,
+    read_summary,
+    was_in_branch,
+)
 from fsm_agent.errors import ContextTooLong, OutcomeError, SnapshotError, UsageError
 from fsm_agent.messages.events import Event, Inside, Stepped
 from fsm_agent.messages.message import FunctionCall

@@ -16,13 +16,13 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from fsm_agent.call.effects import AskSummary, CallModel, Effect, RunFunction
-from fsm_agent.call.interpret import output_text
 from fsm_agent.call.limits import Overrun, exceeded, with_limits_left
 from fsm_agent.call.outcomes import Begun, FunctionFailed, HandedOver, HandoffEnded, Injected, Outcome, Returned
 from fsm_agent.call.process import SEPARATOR, ChildHandle, refusal_of
 from fsm_agent.call.record import TAKES_OVER, CallRecord, ContextUse, State, successor_name
 from fsm_agent.call.requests import effects_of
 from fsm_agent.call.transition_table import OF_ANSWERS, UNASKED, take_step
+from fsm_agent.call.triggers import output_text
 from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.functions.context import Delegate
 from fsm_agent.functions.function import Function

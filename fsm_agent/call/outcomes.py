@@ -1,6 +1,6 @@
 """The outcomes of effects, and the events that the table receives in place of some outcomes.
 
-`fsm_agent.call.interpret` decides which event an outcome becomes.
+`fsm_agent.call.triggers` decides which event an outcome becomes.
 
 ``kind`` is the name of the trigger, and the tag in JSON.  ``at_s`` is the Unix time of the outcome, or 0.0 if unknown.
 """
@@ -97,7 +97,7 @@ class Begun(_Checked, frozen=True, kw_only=True, tag="begun"):
 
 
 class Replied(_Checked, frozen=True, kw_only=True, tag="replied"):
-    """The model replied.  `interpret` decides what kind of reply it is.
+    """The model replied.  `triggers` decides what kind of reply it is.
 
     Examples:
         >>> asked = Agent(Script()).prepare("Hello")

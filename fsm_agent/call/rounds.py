@@ -1,5 +1,7 @@
 """The function calls of a round: which are offered, refused, repeated or wait for approval, and which may run now.
 
+At most `Limits.parallel` run at once.
+
 `fsm_agent.call.transition_table` opens and closes rounds, and puts the results in the order of the calls.
 """
 

@@ -1,6 +1,6 @@
 """Conditions that end a call before the model is done.
 
-Each function here makes a `stop_when`, which `fsm_agent.call.interpret` calls on every reply, before its functions run.
+Each function here makes a `stop_when`, which `fsm_agent.call.triggers` calls on every reply, before its functions run.
 Limits are in `fsm_agent.call.limits`.  The guard `loop_must_stop` in `fsm_agent.call.transition_table` stops loops.
 """
 

@@ -13,9 +13,9 @@ Rules
 Theory of operation
 ===================
 
-Rows are tried from the top.  The last row for each trigger and source has no guard, so one row is always taken.
-Frequent rows are near the top where possible, because each refused row costs a tenth of a step.  If ``to`` is None, the
-state does not change.  `interpret.read_reply` turns a reply into one trigger.
+`fsm_agent.call.machine` tries the rows from the top.  The last row for each trigger and source has no guard, so one row
+is always taken.  Frequent rows are near the top where possible, because each refused row costs a tenth of a step.  If
+``to`` is None, the state does not change.  `triggers.read_reply` turns a reply into one trigger.
 
 The dialog only grows.  In the diagrams, *solid* rows add to it.  *Dashed* rows add to the exception branch, whose
 messages are dropped as soon as the model gives a usable answer or requests functions.
@@ -63,7 +63,6 @@ from typing import Any
 from fsm_agent._internal.structs import Vector
 from fsm_agent._internal.system import with_place
 from fsm_agent.call.effects import AskSummary, CallModel
-from fsm_agent.call.interpret import CHANGED, TableEvent, error_text
 from fsm_agent.call.limits import (
     Overrun,
     at_round_limit,
@@ -117,6 +116,7 @@ from fsm_agent.call.record import (
 )
 from fsm_agent.call.requests import is_final, rounds_used_up
 from fsm_agent.call.rounds import NOT_TAKEN, are_equal, startable, tallied, unblocked
+from fsm_agent.call.triggers import CHANGED, TableEvent, error_text
 from fsm_agent.errors import ErrorReport, Retry
 from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.message import FunctionCall, FunctionResult, HistorySummary, Message, renumbered

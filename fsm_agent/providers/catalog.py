@@ -1,4 +1,4 @@
-"""The catalogue of providers: their base URLs, key variables and models' capabilities.
+"""The catalogue of providers: their base URLs, key variables and models' capabilities.  It splits ``provider:model``.
 
 Base URLs and variable names come from the providers' documentation and from pydantic-ai (November 2026).  Quirks come
 from recorded traffic, or from the source named next to them.  Prices are in `fsm_agent.call.prices`.  A provider

@@ -3,7 +3,7 @@
 An exception from an approver ends the driver.  A check refuses the answer by raising `Retry`; any other exception makes
 the call fail.  Exceptions from a cancelled check are ignored.
 
-`fsm_agent.call.rounds` decides which calls need approval, and `fsm_agent.call.interpret` what the model is told of a
+`fsm_agent.call.rounds` decides which calls need approval, and `fsm_agent.call.triggers` what the model is told of a
 refusal.
 """
 
@@ -21,9 +21,9 @@ from typing import Any, NoReturn
 from fsm_agent._internal.system import with_place
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import AskApproval, CheckOutput
-from fsm_agent.call.interpret import Proposal, error_text, typed_error_text
 from fsm_agent.call.outcomes import Approved, Checked, CheckFailed, CheckRefused, Denied, Modified, Outcome
 from fsm_agent.call.rounds import context_of, unrunnable
+from fsm_agent.call.triggers import Proposal, error_text, typed_error_text
 from fsm_agent.errors import Retry, UsageError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.messages.events import Event, FunctionProgress

@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 from fsm_agent._internal.structs import without_halves
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import AskSummary, Begin, CallModel, Reconcile, RunFunction, Sleep, StartFunction
-from fsm_agent.call.interpret import arriving_output, error_text
 from fsm_agent.call.outcomes import (
     Begun,
     Expired,
@@ -29,6 +28,7 @@ from fsm_agent.call.outcomes import (
 )
 from fsm_agent.call.process import SEPARATOR, with_prefix
 from fsm_agent.call.rounds import context_of
+from fsm_agent.call.triggers import arriving_output, error_text
 from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.errors import ProviderError, TimedOut, UsageError
 from fsm_agent.functions.context import Context

@@ -25,11 +25,11 @@ from types import CoroutineType
 from typing import Any, TypeAlias
 
 from fsm_agent.call.effects import Reconcile, RunFunction
-from fsm_agent.call.interpret import error_text, typed_error_text, unprepared
 from fsm_agent.call.limits import Limits, with_limits_left
 from fsm_agent.call.outcomes import FunctionFailed, Interrupted, Returned
 from fsm_agent.call.process import SEPARATOR, EffectValue, InsideWait, Process, open_effects, wakes_at_s
 from fsm_agent.call.record import CallRecord
+from fsm_agent.call.triggers import error_text, typed_error_text, unprepared
 from fsm_agent.errors import Retry
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import ATTACHED, Function, result_text

@@ -1,4 +1,8 @@
-"""The contents of an effect's span: its name, kind and attributes."""
+"""The contents of an effect's span: its name, kind and attributes.
+
+`fsm_agent.runtime.tracing` starts and ends the spans, and `fsm_agent.runtime.span_names` has the names of the
+attributes.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Records a run in a store while a driver drives it, and looks after its journal, its lease and its signals.
 
+Signals are posts, answers and cancellations from other OS processes.  `fsm_agent.store.leases` fetches them.
+
 A batch that the store has not acknowledged is sent again unchanged.  If it was written after all, the store recognizes
 it.
 """

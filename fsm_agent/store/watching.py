@@ -3,6 +3,8 @@
 One thread in the OS process watches runs for all waiting callers.  It looks at them when the store says that a run was
 released.  Because stores do not report new entries, it also looks often at first, and later every `LOOK_S` seconds.
 After each look, it pauses for as long as the look took.
+
+The driver of a run does not wait here.  `fsm_agent.store.recorder` tells it of posts and cancellations.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Interpret an outcome: find its trigger, and make the event that the table receives.
+"""Find the trigger of an outcome, and make the event that the table receives.
 
 A row in `fsm_agent.call.transition_table` decides what follows from a trigger: another attempt, another state, or the
 end.
