@@ -11,9 +11,9 @@ import pydantic_core
 
 from fsm_agent._internal.structs import Value
 from fsm_agent.call.effects import Request
-from fsm_agent.errors import ConfigError
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.message import Attachment, Document, FunctionCall, FunctionResult, Image, Part, Reasoning, Text
+from fsm_agent.named_objects import needing
 
 ATTACHMENT_TOKENS = 1_000  # roughly the cost of a picture of a million pixels, or of a page of a document
 MESSAGE_TOKENS = 4  # for the marks of the role and the end of a message, on the wires that document this cost
@@ -132,10 +132,8 @@ def tiktoken_of(model: str) -> TextTokenizer:
     Examples:
         >>> tiktoken_of("gpt-5")                                    # doctest: +SKIP
     """
-    try:
+    with needing("tiktoken", "tiktoken_of()"):
         import tiktoken
-    except ImportError:
-        raise ConfigError("tiktoken is not installed; pip install 'fsm-agent[tiktoken]'") from None
     try:
         encoding = tiktoken.encoding_for_model(model.rpartition(":")[2])
     except KeyError:

@@ -13,10 +13,10 @@ from hashlib import blake2b
 from typing import Any, Protocol, Self
 
 from fsm_agent.call.record import FAILURES, CallRecord, State
-from fsm_agent.errors import ConfigError
 from fsm_agent.messages.events import Event, FunctionEnded, Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
+from fsm_agent.named_objects import needing
 from fsm_agent.runtime import probes
 from fsm_agent.runtime import span_names as names
 from fsm_agent.validation import require
@@ -211,10 +211,8 @@ def instrument(
         ...     print(Agent(Script("Hi.")).call("Hello").output)
         Hi.
     """
-    try:
+    with needing("otel", "instrument()"):
         from fsm_agent.runtime.tracing import SpanProbe
-    except ImportError:
-        raise ConfigError("instrument() needs opentelemetry; pip install 'fsm-agent[otel]'") from None
     # A text such as "false" from the environment must not record what people wrote.
     require("content", content, isinstance(content, bool), "True or False")
     probe = SpanProbe(tracer_provider, meter_provider, content)

@@ -8,7 +8,8 @@ from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from importlib import import_module
 
-from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.errors import UsageError
+from fsm_agent.named_objects import needing
 from fsm_agent.runtime.log import LOG
 from fsm_agent.store.errors import RunBusy, RunUnknown
 from fsm_agent.store.sql.postgres import PostgresStore
@@ -45,10 +46,8 @@ def engine_of(name: str, worker: Worker) -> Engine:
         raise UsageError(f"engine {name!r}: {what}; {right}")
     if name == "temporal" and store.address.is_pooled:
         raise UsageError("engine 'temporal': expected a store with sessions, got one with pooled=yes; leave pooled out")
-    try:
+    with needing(name, "the engine"):
         module = import_module(f"fsm_agent.workers.{name}")
-    except ImportError as error:
-        raise ConfigError(f"the engine needs its package ({error}); run pip install 'fsm-agent[{name}]'") from None
     made: Engine = getattr(module, f"{name.capitalize()}Engine")(worker, store)
     return made
 

@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsm_agent._internal.system import at_fork
-from fsm_agent.errors import ConfigError
+from fsm_agent.named_objects import needing
 from fsm_agent.store import checks
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.sql import tables
@@ -168,13 +168,9 @@ class PostgresStore(SqlStore):
         on_due: OnDue | None = None,
         read_only: bool = False,
     ) -> None:
-        try:
+        with needing("postgres", "a store in Postgres"):
             import psycopg  # noqa: F401
             import psycopg_pool  # noqa: F401
-        except ImportError as error:
-            raise ConfigError(
-                f"a store in Postgres needs psycopg ({error}); pip install 'fsm-agent[postgres]'"
-            ) from None
         self._address = address_of(url)
         super().__init__(self._address.name, read_only=read_only)
         self._clock = clock
