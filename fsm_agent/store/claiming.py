@@ -313,6 +313,7 @@ class Claims:
         factory: ProcessFactory,
         is_worker: bool,
     ) -> None:
+        """Release a run that could not be loaded: to be tried again, stuck with a question, or ended by an answer."""
         is_cancelled = any(map(_read_cancellation, answers))
         if not is_cancelled and not is_of_code(error) and lease.tries <= MAX_TRIES:
             # The fault may lie with this caller alone: a missing key, a Ctrl-C, a bug in its `make`.  Another driver
@@ -321,9 +322,15 @@ class Claims:
                 self.put_off(lease, error, self.fingerprint(loaded.header, factory))
             else:
                 self.give_back(lease, loaded)
-        else:
-            stuck = Stuck(mask_keys(str(error)), self.fingerprint(loaded.header, factory))
-            self._give_up(lease, loaded.run.waits, stuck, answers)
+            return
+        # Other signals than the answers stay in the store, and do not make the run due.
+        if took := [signal.id for signal in answers]:
+            # in a separate append, since a question with an unread answer cannot be asked again
+            self.store.append(lease, lease.n, (), None, took=took)
+        rest = Suspension(state=STUCK_STATE, is_ended=True, is_failed=True)
+        if not is_cancelled:
+            rest = as_stuck(Stuck(mask_keys(str(error)), self.fingerprint(loaded.header, factory)), loaded.run.waits)
+        self.store.append(lease, lease.n, (), rest)
 
     def _find_change(self, process: Process, loaded: Loaded, on_change: OnChange) -> str | None:
         """Describe how the code has changed since the run was last released, or return None if no change is known."""
@@ -362,19 +369,6 @@ class Claims:
         rest = Suspension(state=run.state, questions=run.waits)
         rest = after_attempt(rest, lease, run.n, error, fingerprint, bool(loaded.signals), lease.since_s)
         self.store.append(lease.changed(n=run.n), run.n, (), rest)
-
-    def _give_up(self, lease: Lease, waits: Sequence[Question], stuck: Stuck, answers: list[Signal]) -> None:
-        """Release a run that cannot be driven and ask about it, or end the run if the last answer was to cancel.
-
-        Other signals stay in the store and do not make the run due.
-        """
-        took = [signal.id for signal in answers]
-        if took:  # in a separate append, since a question with an unread answer cannot be asked again
-            self.store.append(lease, lease.n, (), None, took=took)
-        rest = as_stuck(stuck, tuple(waits))
-        if any(map(_read_cancellation, answers)):
-            rest = Suspension(state=STUCK_STATE, is_ended=True, is_failed=True)
-        self.store.append(lease, lease.n, (), rest)
 
     def fingerprint(self, header: str, factory: ProcessFactory) -> str:
         """Return the fingerprint of the code that would drive a run, or an empty string if the code cannot do so."""

@@ -242,22 +242,16 @@ class LeaseLocks:
 
     @contextmanager
     def _locked_if_dead(self, instance: str) -> Iterator[bool]:
-        if not HAVE_FLOCK or instance in (UNKNOWN, self._instance):
-            yield False
-            return
-        try:
-            descriptor = os.open(self._file(instance), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:
-            yield False
-            return
-        try:
-            is_dead = try_lock(descriptor, shared=True)  # so that many can check at the same time
-        except OSError:
-            is_dead = False
+        descriptor, is_dead = -1, False
+        if HAVE_FLOCK and instance not in (UNKNOWN, self._instance):
+            with suppress(OSError):  # the file is missing, or cannot be locked
+                descriptor = os.open(self._file(instance), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+                is_dead = try_lock(descriptor, shared=True)  # so that many can check at the same time
         try:
             yield is_dead
         finally:
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
 
     def _begin(self, is_used: Callable[[str], bool]) -> str:
         if not HAVE_FLOCK:
@@ -265,16 +259,13 @@ class LeaseLocks:
         try:
             self._folder.mkdir(mode=_OURS, exist_ok=True)
             self._folder.chmod(stat.S_IMODE(self._folder.stat().st_mode) & _OURS)
-            for instance in self._others():
+            for instance in [path.stem for path in self._folder.glob("*.lock")]:
                 with self._locked_if_dead(instance) as is_dead:
                     if is_dead and not is_used(instance):
                         self._remove(instance)
             return self._create()
         except OSError:
             return UNKNOWN
-
-    def _others(self) -> Iterator[str]:
-        return (path.stem for path in self._folder.glob("*.lock"))
 
     def _create(self) -> str:
         # Until the file is locked, another store may think that its instance is dead, and remove it.  So the number
