@@ -10,7 +10,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import remedy
 from fsm_agent.messages.hosted_tools import HostedTool, check_hosted_tools
 from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.validation import Rules, invalid, safe_repr
+from fsm_agent.validation import Rules, or_none, require, safe_repr
 
 # Why a model stopped, in one vocabulary for all providers.
 Finish = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "pending", "error"]
@@ -158,12 +158,9 @@ class Settings(Value, frozen=True, kw_only=True):
     extra_body: Mapping[str, Any] = {}  # merged into the request; objects are merged key by key
 
     def __post_init__(self) -> None:
-        if isinstance(self.stop, str):
-            raise invalid("settings.stop", self.stop, "a tuple of strings, such as ('END',)")
         for name, is_right, right in _RIGHTS:
             value = getattr(self, name)
-            if not (is_right(value) or (value is None and name not in _NEVER_NONE)):
-                raise invalid(f"settings.{name}", value, right if name in _NEVER_NONE else f"{right}, or None")
+            require(f"settings.{name}", value, is_right(value), right)
         check_hosted_tools(self.hosted_tools)
 
     def override(self, changes: Mapping[str, Any]) -> Settings:
@@ -182,20 +179,21 @@ class Settings(Value, frozen=True, kw_only=True):
 
 
 def _are_texts(value: Any) -> bool:
-    return isinstance(value, Sequence) and all(isinstance(item, str) for item in value)
+    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(item, str) for item in value)
 
 
+_NUMBER = (or_none(is_finite), "a number, or None")
+_WHOLE = (or_none(is_whole), "a whole number, or None")
 _RIGHTS: Rules = (  # types only: the provider decides which numbers are valid
-    ("temperature", is_finite, "a number"),
-    ("top_p", is_finite, "a number"),
-    ("max_tokens", is_whole, "a whole number"),
-    ("stop", _are_texts, "a tuple of strings"),
-    ("seed", is_whole, "a whole number"),
+    ("temperature", *_NUMBER),
+    ("top_p", *_NUMBER),
+    ("max_tokens", *_WHOLE),
+    ("stop", _are_texts, "a tuple of strings, such as ('END',)"),
+    ("seed", *_WHOLE),
     ("tool_choice", lambda value: isinstance(value, str), "'auto', 'required', 'none' or the name of a function"),
-    ("parallel_function_calls", lambda value: isinstance(value, bool), "True or False"),
-    ("reasoning_effort", lambda value: isinstance(value, str), "a string such as 'low'"),
-    ("top_logprobs", is_whole, "a whole number"),
-    ("cache", lambda value: value in ("5m", "1h"), "'5m' or '1h'"),
+    ("parallel_function_calls", lambda value: isinstance(value, bool | None), "True, False or None"),
+    ("reasoning_effort", lambda value: isinstance(value, str | None), "a string such as 'low', or None"),
+    ("top_logprobs", *_WHOLE),
+    ("cache", lambda value: value in ("5m", "1h", None), "'5m', '1h' or None"),
     ("extra_body", lambda value: isinstance(value, Mapping), "a mapping"),
 )
-_NEVER_NONE = frozenset({"stop", "tool_choice", "extra_body"})

@@ -166,13 +166,6 @@ def closing(text: str, start: int = 0, depth: int = 0, is_quoted: bool = False) 
     return None, depth, is_quoted
 
 
-class Block(Value, frozen=True):
-    """A fenced block of Markdown."""
-
-    info: str  # the word after the fence
-    content: str  # without the fence's indentation, trimmed on the right
-
-
 class _Fence(Value, frozen=True):
     indent: str
     marks: str
@@ -180,10 +173,11 @@ class _Fence(Value, frozen=True):
     start: int  # of the content
 
 
-def blocks(text: str) -> Iterator[Block]:
-    """Yield fenced blocks, which may be nested, in the order in which they open.
+def blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Yield `(info, content)` for each fenced block of Markdown, in the order in which they open.  They may be nested.
 
-    A block that is never closed ends with the text.
+    ``info`` is the word after the fence.  The content lacks the fence's indentation, and is trimmed on the right.  A
+    block that is never closed ends with the text.
     """
     found: list[tuple[int, int, _Fence]] = []
     opened: list[_Fence] = []
@@ -197,8 +191,7 @@ def blocks(text: str) -> Iterator[Block]:
             opened.append(_Fence(indent, marks, words[0] if words else "", match.end() + 1))
     found += [(fence.start, len(text), fence) for fence in opened]
     for start, end, fence in sorted(found):
-        content = text[start:end]
-        yield Block(fence.info, (_unindented(content, len(fence.indent)) if fence.indent else content).rstrip())
+        yield fence.info, _unindented(text[start:end], len(fence.indent)).rstrip()
 
 
 def _unindented(content: str, by: int) -> str:

@@ -338,7 +338,7 @@ def code(language: str | None = None) -> ParsingStrategy[str]:
 
 
 def _code_in(words: Collection[str] | None, text: str) -> Iterable[str]:
-    return (block.content for block in blocks(text) if words is None or block.info.casefold() in words)
+    return (content for info, content in blocks(text) if words is None or info.casefold() in words)
 
 
 def _opening_of(*words: str) -> str:
@@ -537,9 +537,9 @@ class TagParser(Parser[dict[str, Any]]):
             attributes = {name: value or "" for name, value in written.items()}
             found[element.name].append(TagContent(element.content, attributes))
         if self.md:
-            for block in blocks(text):
-                if block.info in self.md:
-                    found[block.info].append(block.content)
+            for info, content in blocks(text):
+                if info in self.md:
+                    found[info].append(content)
         if self.signals:
             signalled = mentioned(text, self.signals)
             found |= {name: name in signalled for name in self.signals}
