@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from model_checker import check_that_all_can_end
+from model_checker import Explored, explore_from
 from support.agent_calls import asked, assert_sendable
 
 from fsm_agent import Agent, Limits, function, handoff
@@ -22,13 +21,12 @@ from fsm_agent.call import (
     Denied,
     Expired,
     Injected,
-    Reason,
     Replied,
     Returned,
     State,
 )
 from fsm_agent.call import Stopped as Stop
-from fsm_agent.messages import Inside, Message
+from fsm_agent.messages import Message
 from fsm_agent.testing import Script, check_record, function_call
 
 REPLIES = {
@@ -39,15 +37,6 @@ REPLIES = {
     "allowed": asked(function_call("allowed"), function_call("hand")),
     "tick": asked(function_call("tick")),
 }
-
-
-@dataclass
-class Found:
-    """Rows that were taken by any agent, the reasons of the outermost call, and the configurations."""
-
-    rows: set[tuple[str, str, str, str]] = field(default_factory=set)
-    reasons: Counter[Reason] = field(default_factory=Counter)
-    configurations: int = 0
 
 
 @function
@@ -65,37 +54,11 @@ def team(limits: Limits, *, is_cyclic: bool) -> Agent[Any, Any]:
     return first
 
 
-def explore_handoffs(limits: Limits, *, is_cyclic: bool, governed_by: str = "") -> Found:
-    """Take every step from every configuration, and check each."""
-    agent, found = team(limits, is_cyclic=is_cyclic), Found()
+def explore_handoffs(limits: Limits, *, is_cyclic: bool, governed_by: str = "") -> Explored:
+    """Explore everything that can happen to a call of a team."""
+    agent = team(limits, is_cyclic=is_cyclic)
     first = agent.prepare("?").record.changed(governed_by=governed_by)
-    known, waiting = {_configuration(first)}, deque([first])
-    ending, before = set[object](), dict[object, set[object]]()
-    while waiting:
-        record = waiting.popleft()
-        for key, outcome in _moves(_call(agent, record)):
-            call = _call(agent, record)
-            call.advance(key, outcome)
-            _check(call)
-            for event in call.steps:
-                step: Any = event.event if isinstance(event, Inside) else event
-                found.rows.add((step.source, step.trigger, step.to, step.guard))
-            there = _configuration(call.record)
-            if not isinstance(outcome, Expired | Cancelled | Stop):
-                before.setdefault(there, set()).add(_configuration(record))
-            if there not in known:
-                known.add(there)
-                waiting.append(call.record)
-            if call.record.ending is not None:
-                found.reasons[call.record.ending.reason] += 1
-                ending.add(there)
-    check_that_all_can_end(known, ending, before)
-    found.configurations = len(known)
-    return found
-
-
-def _call(agent: Agent[Any, Any], record: CallRecord) -> AgentCall[Any]:
-    return type(agent.prepare("?"))(record, agent.prompt)
+    return explore_from(first, _configuration, partial(AgentCall, prompt=agent.prompt), _moves, _check)
 
 
 def _moves(call: AgentCall[Any]) -> list[tuple[str, Any]]:
@@ -121,7 +84,7 @@ def _innermost(r: CallRecord) -> CallRecord:
     return _innermost(next(iter(r.children.values()))) if r.children else r
 
 
-def _check(call: AgentCall[Any]) -> None:
+def _check(before: CallRecord, key: str, outcome: Any, call: AgentCall[Any]) -> None:
     r = call.record
     assert check_record(r) is None
     assert (r.ending is None) == bool(call.effects)

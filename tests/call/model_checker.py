@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from support.agent_calls import (
@@ -64,7 +64,7 @@ from fsm_agent.call import (
 )
 from fsm_agent.context import Budget, ContextPlan, summarize
 from fsm_agent.errors import ErrorReport
-from fsm_agent.messages import FunctionCall, Message, Reply, Usage
+from fsm_agent.messages import FunctionCall, Inside, Message, Reply, Usage
 from fsm_agent.prompts import Prompt
 from fsm_agent.testing import function_call
 
@@ -164,22 +164,37 @@ class Explored:
 
 
 def explore(model: Model) -> Explored:
-    """Take every step from every configuration, and check each."""
-    explored = Explored()
+    """Explore everything that can happen to a call of a model."""
     check = unchanged if model.is_checked else None
     first = seeded(model.limits, depth=model.depth, prompt=model.prompt, check=check)
-    known, waiting = {_configuration(first.record)}, deque([first.record])
+    return explore_from(
+        first.record, _configuration, partial(_call, model=model), partial(_moves, model=model), _check_step
+    )
+
+
+def explore_from(
+    first: CallRecord,
+    configuration: Callable[[CallRecord], object],
+    call_of: Callable[[CallRecord], AgentCall[Any]],
+    moves: Callable[[AgentCall[Any]], list[tuple[str, Any]]],
+    check_step: Callable[[CallRecord, str, Any, AgentCall[Any]], None],
+) -> Explored:
+    """Take every step from every configuration, and check each."""
+    explored = Explored()
+    known, waiting = {configuration(first)}, deque([first])
     ending, before = set[object](), dict[object, set[object]]()
     while waiting:
         record = waiting.popleft()
-        here = _configuration(record)
-        for key, outcome in _moves(model, _call(record, model)):
-            call = _call(record, model)
+        here = configuration(record)
+        for key, outcome in moves(call_of(record)):
+            call = call_of(record)
             call.advance(key, outcome)
-            _check_step(record, key, outcome, call)
+            check_step(record, key, outcome, call)
             explored.steps += 1
-            explored.rows[call.step.source, call.step.trigger, call.step.to, call.step.guard] += 1
-            there = _configuration(call.record)
+            for event in call.steps:
+                step: Any = event.event if isinstance(event, Inside) else event
+                explored.rows[step.source, step.trigger, step.to, step.guard] += 1
+            there = configuration(call.record)
             if not isinstance(outcome, Expired | Cancelled | Stopped):
                 before.setdefault(there, set()).add(here)
             if there not in known:
@@ -189,11 +204,11 @@ def explore(model: Model) -> Explored:
                 explored.reasons[call.record.ending.reason] += 1
                 ending.add(there)
     explored.configurations = len(known)
-    check_that_all_can_end(known, ending, before)
+    _check_that_all_can_end(known, ending, before)
     return explored
 
 
-def check_that_all_can_end(known: set[object], ending: set[object], before: dict[object, set[object]]) -> None:
+def _check_that_all_can_end(known: set[object], ending: set[object], before: dict[object, set[object]]) -> None:
     """From everywhere, without being called off."""
     able, waiting = set(ending), deque(ending)
     while waiting:
@@ -207,7 +222,7 @@ def _call(record: CallRecord, model: Model) -> AgentCall:
     return AgentCall(record, model.prompt, stop_when=stop_when, view=view_of(model.context))
 
 
-def _moves(model: Model, call: AgentCall) -> list[tuple[str, Outcome]]:
+def _moves(call: AgentCall, model: Model) -> list[tuple[str, Outcome]]:
     found: list[tuple[str, Outcome]] = [("", Expired()), ("", Cancelled()), ("", Stopped())] if call.effects else []
     hurry = Message.of("user", "Hurry.")
     may_be = call.state in (State.CALLING, State.TOOL_INTERRUPT)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from handoff_checker import Found, explore_handoffs
+from handoff_checker import explore_handoffs
 from model_checker import NEVER_SHORTER, SUMMARIES, SUMMARIZING, SUMMARIZING_IF_TOO_LONG, Explored, Model, explore
 from support.agent_calls import PROMPT, STAGED, TYPED, fetch, login
 
@@ -217,7 +217,7 @@ TEAMS = {
 
 
 @cache
-def handed_over(name: str) -> Found:
+def handed_over(name: str) -> Explored:
     limits, is_cyclic, governed_by = TEAMS[name]
     return explore_handoffs(limits, is_cyclic=is_cyclic, governed_by=governed_by)
 
