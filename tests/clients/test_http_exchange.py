@@ -29,7 +29,8 @@ COMPLETION = {"choices": [{"message": {"content": "Well.", "reasoning_details": 
 
 
 def client(provider: str, server: FaultServer) -> HttpClient:
-    return client_for(f"{provider}:m", api_key=KEY, base_url=server.base_url)
+    model = "gpt-5-mini" if provider == "openai" else "m"  # which encrypts its reasoning
+    return client_for(f"{provider}:{model}", api_key=KEY, base_url=server.base_url)
 
 
 def asked_after(reply: dict[str, Any], first: str, second: str) -> Any:
