@@ -219,6 +219,16 @@ QWEN_MODELS: Overrides = tuple([(family, _NOT_FORCED) for family in ("qwen3.[5-9
 # role 'tool'": https://github.com/NousResearch/hermes-agent/issues/20154, May 2026.
 _MISTRAL_RULES: Mapping[str, Any] = {"call_id_chars": 9, "user_after_results": False}
 MISTRAL_MODELS: Overrides = (("*[sx]tral*", _MISTRAL_RULES),)
+# "Reasoning input is not enabled for this model": https://github.com/suitenumerique/conversations/issues/402
+_DO_NOT_REASON = (
+    "mistral-large*",
+    "mistral-medium-250*",
+    "ministral*",
+    "codestral*",
+    "devstral*",
+    "pixtral*",
+    "open-*",
+)
 
 # From recordings.  Logprobs, Gemma and schemas together with functions are from public reports (November 2026).
 GEMINI_MODELS: Overrides = (
@@ -442,6 +452,7 @@ _BUILT_IN = (
             seed_name="random_seed",
             reasoning_name="thinking",
         ).changed(**_MISTRAL_RULES),
+        models=tuple([(family, {"reasoning_name": None}) for family in _DO_NOT_REASON]),
     ),
     _XAI,
     _XAI.over("openai-responses").changed(name="xai-responses"),

@@ -109,6 +109,14 @@ def test_a_makers_name_before_the_model_does_not_matter() -> None:
     assert PROVIDERS["xai"].profile_of("grok-4") == Profile()
 
 
+def test_only_those_of_mistrals_models_that_reason_get_reasoning() -> None:
+    of = PROVIDERS["mistral"].profile_of
+    silent = ("mistral-large-latest", "ministral-8b-2512", "codestral-latest", "devstral-medium-latest")
+    assert {of(name).reasoning_name for name in (*silent, "mistral-medium-2508", "open-mistral-nemo")} == {None}
+    reasoning = ("magistral-medium-latest", "mistral-small-latest", "mistral-medium-latest", "mistral-medium-3-5")
+    assert {of(name).reasoning_name for name in reasoning} == {"thinking"}
+
+
 def test_mistrals_models_keep_their_rules_whoever_serves_them() -> None:
     for provider, model, rules in [
         ("openrouter", "mistralai/mistral-large-2512", (9, False)),
