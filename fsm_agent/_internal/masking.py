@@ -1,7 +1,7 @@
 """Find and mask the secret parts of requests, URLs and texts that are shown or logged.
 
-What a run stores is masked only by the user's ``redact``, which `fsm_agent.runtime.drive_loop` and
-`fsm_agent.store.recorder` apply.
+What a run stores is masked only by the user's ``redact``, which `fsm_agent.runtime.drive_loop`,
+`fsm_agent.store.recorder` and `fsm_agent.store.runs` apply.
 
 A secret is recognized by its name (`is_secret_name`), by its position in a URL (`secrets_in_url`, `path_tokens`), by
 its format (API keys, tokens and account numbers from known services), or because a caller declared it secret, as with
