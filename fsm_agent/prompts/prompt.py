@@ -240,7 +240,8 @@ class Prompt(KnownArguments, Generic[Out]):
         for name, value in derived.items():
             object.__setattr__(self, name, value)
         what = f"functions of prompt {self.path!r}"
-        if repeated := sorted({f.name for f in functions if by_name[f.name] is not f}):
+        names = [f.name for f in functions]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise PromptError(f"{what}: expected different names, got {', '.join(repeated)} twice")
         if ANSWER in by_name and self.output is not str:
             raise PromptError(f"{what}: expected a name other than {ANSWER}, which is reserved for the answer")

@@ -56,7 +56,8 @@ class TestTask:
         assert prompt.by_name == {"look": prompt.functions[0], "ask": named}
 
     def test_two_functions_of_one_name(self):
-        functions = [look, Function(name="ask"), Function.of(look), Function(name="ask")]
+        ask = Function(name="ask")
+        functions = [look, ask, Function.of(look), ask]
         with pytest.raises(PromptError, match=r"prompt 'p'.*ask, look"):
             Prompt("x", path="p", functions=functions)
 
