@@ -137,8 +137,7 @@ class AsyncDriver(Driver):
                 item = await (_next_of(alone) if self.probe is None else _next_inside(alone, self.probe))
             if alone.stream is not None and type(item) not in alone.effect.outcomes:
                 return self._report_alone(alone, item)
-            if task.cancelling() > cancellations and not (self._is_interrupted and task.uncancel() == cancellations):
-                raise asyncio.CancelledError  # which the activity has swallowed
+            self._raise_swallowed(task, cancellations)
             if self.probe is not None:
                 self.probe.end(alone, item)
             self.inbox.append((alone, None, item))
@@ -158,6 +157,13 @@ class AsyncDriver(Driver):
         if alone.stream is not None:
             await alone.stream.aclose()
         return None
+
+    def _raise_swallowed(self, task: asyncio.Task[Any], cancellations: int) -> None:
+        """Raise a cancellation that the activity has swallowed, unless it is the driver's own interruption."""
+        if (swallowed := task.cancelling() - cancellations) > self._is_interrupted:
+            raise asyncio.CancelledError
+        if swallowed:
+            task.uncancel()
 
     def _begin_again(self, alone: Activity) -> None:
         """Drop an interrupted activity.  It is started again if the process still waits for its effect."""

@@ -511,6 +511,27 @@ def test_a_function_that_swallows_the_end_of_its_call_cancels_no_task():
     assert asyncio.run(main()).record.ending.reason is Reason.CANCELLED
 
 
+def test_a_task_ends_even_if_its_function_swallows_the_end_of_its_call_and_the_task():
+    async def main() -> None:
+        began, ended = asyncio.Event(), asyncio.Event()
+
+        async def work() -> str:
+            """Work."""
+            await stubborn(began)
+            return await stubborn(ended)
+
+        one = seeded(work)
+        task = asyncio.create_task(arun(one, environment(Script(function_call("work")))))
+        await began.wait()
+        one.cancel("enough")
+        await ended.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_cancelled_task_ends_its_children_and_leaves_a_call_that_another_driver_finishes(count: int):
     ended: list[int] = []
