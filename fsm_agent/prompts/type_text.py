@@ -398,7 +398,7 @@ def _checked(field: RecordField, example: Any, owner: str) -> Any:
     return data
 
 
-def _check(kind: Any, data: Any, what: str, *, strict: bool = False) -> None:
+def _check(kind: Any, data: Any, what: str, *, strict: bool | None = None) -> None:
     try:
         pydantic.TypeAdapter(kind).validate_json(json.dumps(data), strict=strict)
     except pydantic.ValidationError as error:

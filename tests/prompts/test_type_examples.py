@@ -112,6 +112,14 @@ def test_what_it_says_is_valid():
         prompt_example(Checked)
 
 
+def test_the_example_of_a_strict_model_is_valid_by_its_own_rules():
+    class Strict(BaseModel, strict=True):
+        n: int
+
+    with pytest.raises(PromptError, match=r"the example of Strict is not valid: n: .*valid integer"):
+        prompt_example(Strict.model_construct(n="5"))
+
+
 class Tool(PromptModel):
     """A tool."""
 
