@@ -1,6 +1,7 @@
 """Loads objects that configurations, prompt files and commands name as ``module:name``.
 
-`fsm_agent.clients.named_clients` finds clients by name.
+It also reports packages of an extra that are not installed (`needing`).  `fsm_agent.clients.named_clients` finds
+clients by name, and `fsm_agent.cli.loading` decides which objects of a module are agents.
 """
 
 from __future__ import annotations

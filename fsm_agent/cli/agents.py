@@ -17,7 +17,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase, build_agent
 from fsm_agent.agents.config import AgentConfig
 from fsm_agent.call.result import CallSuspended
-from fsm_agent.cli import options
+from fsm_agent.cli import loading, options
 from fsm_agent.cli.errors import FAILED, in_options, option
 from fsm_agent.cli.options import Many
 from fsm_agent.cli.output import Advice, Command, tell_waits
@@ -85,7 +85,7 @@ def run(
         with _build_agent(file, module, overrides) as agent:
             for sub in agent.agents.values():
                 options.check_client(sub.client)  # before a run is made
-            given = options.load_deps(deps, [agent])
+            given = loading.load_deps(deps, [agent])
             watched = _watch_agent(agent, screen, approve)
             try:
                 output = watched(watched.prompt(task=task, **values) if values else task, deps=given)
@@ -149,7 +149,7 @@ class _Steps:
 @contextmanager
 def _build_agent(file: Path, modules: Any, overrides: dict[str, Any]) -> Iterator[AgentBase[Any]]:
     """Yield the agent that a configuration describes.  Modules in the configuration's folder are also found."""
-    with options.modules_here(file.parent.absolute()):
+    with loading.modules_here(file.parent.absolute()):
         for module in modules or ():
             imported(module, module)
         agent = build_agent(file, **overrides)

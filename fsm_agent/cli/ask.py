@@ -12,7 +12,7 @@ import typer
 from pydantic import TypeAdapter
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.cli import options
+from fsm_agent.cli import loading, options
 from fsm_agent.cli.errors import option
 from fsm_agent.cli.options import Many
 from fsm_agent.cli.output import Advice, drive_and_show
@@ -73,7 +73,7 @@ def ask(
                 approve=(lambda _: True) if approve else Approver(screen),
                 store=runs,
             )
-            given = options.load_deps(deps, [agent])
+            given = loading.load_deps(deps, [agent])
             advice = Advice()
             if store is not None:
                 where = options.store_option(store)
@@ -126,7 +126,7 @@ def _output_type(named: str, prompt: Prompt | None) -> Any:
             "expected a prompt without a type, got one with a type of its own; leave --output out",
             param_hint="--output",
         )
-    found = _PLAIN_TYPES.get(named) or options.load_object(named, "output")
+    found = _PLAIN_TYPES.get(named) or loading.load_object(named, "output")
     Output(found)  # refuses types that JSON cannot represent
     return found
 

@@ -14,7 +14,7 @@ import typer
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.call.result import CallFailed, CallSuspended
-from fsm_agent.cli import options
+from fsm_agent.cli import loading, options
 from fsm_agent.cli.errors import FAILED, INTERRUPTED, error_text, is_ending
 from fsm_agent.cli.output import Advice, drive_and_show
 from fsm_agent.cli.questions import Approver
@@ -169,7 +169,7 @@ def chat(
                 store=Runs(MemoryStore()) if runs is None else runs,
             )
             where = "" if store is None else options.store_option(store)
-            talk = Chat(agent, name, screen, where, options.load_deps(deps, [agent]))
+            talk = Chat(agent, name, screen, where, loading.load_deps(deps, [agent]))
             try:
                 talk.converse(chat_lines(screen))
             finally:

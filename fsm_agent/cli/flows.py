@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from fsm_agent._internal.text import plain
 from fsm_agent.call.outcomes import Outcome, Returned
-from fsm_agent.cli import options
+from fsm_agent.cli import loading, options
 from fsm_agent.cli.diagram import AsFormat, AtLevel, Output, draw
 from fsm_agent.cli.errors import option
 from fsm_agent.cli.output import Advice, Command, drive_and_show
@@ -77,7 +77,7 @@ def run(
     """Run a flow, or continue a run. If a function needs approval, the command asks at the terminal."""
     with Screen(quiet=quiet, as_json=as_json) as screen:
         found, place = _one(flow)
-        given = options.load_deps(deps, [found])
+        given = loading.load_deps(deps, [found])
         for agent in agents_of(found):
             options.check_client(agent.client)  # before a run is made
         if data is None and run_id is None:
@@ -157,7 +157,7 @@ def load_flows(named: str) -> dict[str, Flow[Any]]:
     An orchestrator counts as its flow.
     """
     places: dict[Flow[Any], str] = {}
-    for name, item in options.load_module(named)[1].items():
+    for name, item in loading.load_module(named)[1].items():
         flow = item.flow if isinstance(item, Orchestrator) else item
         if isinstance(flow, Flow):
             places.setdefault(flow, f"{named.partition(':')[0]}:{name}")

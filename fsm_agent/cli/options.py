@@ -1,4 +1,7 @@
-"""Options that several commands share, and the objects that they name, such as stores, clients and agents."""
+"""Options that several commands share, and what they stand for: stores, clients, models and settings.
+
+`fsm_agent.cli.loading` loads the agents and functions that they name.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from pathlib import Path
 from types import FunctionType
 from typing import Annotated, Any
 from urllib.parse import unquote
@@ -19,23 +21,20 @@ from pydantic_core import from_json
 
 from fsm_agent._internal.masking import MASK
 from fsm_agent._internal.structs import field_names, from_data
-from fsm_agent.agents.runnable import Runnable
 from fsm_agent.call.limits import Limits
 from fsm_agent.call.record import State
 from fsm_agent.cli.errors import option
+from fsm_agent.cli.loading import load_callable, load_object
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.clients.named_clients import client_for
 from fsm_agent.errors import UsageError, hint
-from fsm_agent.functions.context import check_deps
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.reply import Settings
-from fsm_agent.named_objects import imported, loaded, within
 from fsm_agent.prompts.library import named_prompt
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.providers.catalog import split_model
 from fsm_agent.store.runs import Runs
-from fsm_agent.validation import safe_repr
 
 MAX_PIPED_BYTES = 10_000_000
 KEY_VARIABLE = "FSM_AGENT_SIGNING_KEY"  # not an option, because other users see command lines
@@ -152,86 +151,9 @@ def shown_store(store: str) -> str:
     return f"{scheme}://{address}{mark if shown else ''}{shown}"
 
 
-def load_object(named: str, kind: str = "object") -> Any:
-    """Return the object ``module:name``.  Modules in the working directory are also found."""
-    with modules_here():
-        return loaded(named, kind)
-
-
-def load_callable(named: str) -> Any:
-    """Return the callable ``module:name``."""
-    target = load_object(named, "function")
-    if not callable(target):
-        raise UsageError(f"{named!r}: expected something that can be called, got {safe_repr(target)}")
-    return target
-
-
-def load_deps(named: str | None, drives: Iterable[Runnable] = ()) -> Any:
-    """Return the deps ``module:name``, which are a value or a function that takes ``(agent, extra, user)``, or None."""
-
-    def checked() -> Any:
-        deps = None if named is None else load_object(named, "deps")
-        check_deps(deps)
-        for runnable in drives:
-            runnable._check_deps(deps)
-        return deps
-
-    return option("--deps", checked)
-
-
 def deps_option(named: str | None) -> str:
     """Return the option that names the deps, after a space, for a command that is shown; "" if there are no deps."""
     return "" if named is None else f" --deps {shlex.quote(named)}"
-
-
-def load_module(named: str) -> tuple[Any, dict[str, Any]]:
-    """Return the module in ``module`` or ``module:name``, and its objects by name, or only the named object."""
-    name, colon, path = named.partition(":")
-    with modules_here():
-        module = imported(name, named)
-    return module, {path: within(module, path, named)} if colon else vars(module)
-
-
-def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
-    """Return the agents, flows and orchestrators of ``module`` or ``module:name``, and the module's prompts.
-
-    Sub-agents are included.
-    """
-    module, objects = load_module(named)
-    found: list[Any] = [*objects.values()]
-    if ":" in named:
-        [target] = found
-        listed = target.values() if isinstance(target, Mapping) else target
-        found = [*listed] if isinstance(listed, Iterable) else [listed]
-        if wrong := [item for item in found if not isinstance(item, Runnable)]:
-            raise UsageError(f"{named!r}: expected an Agent, or a list or dict of Agents, got {safe_repr(wrong[0])}")
-    else:
-        found = [item for item in found if isinstance(item, Runnable)]
-    inner = [getattr(item, "flow", None) for item in found]  # an orchestrator's flow shares its runs
-    found = [item for item in found if not any(item is flow for flow in inner)]
-    agents = list({id(agent): agent for item in found for agent in item._sub_runnables}.values())
-    if not agents:
-        raise UsageError(f"expected a module with an Agent, or 'module:name', got {named!r}")
-    by_name: dict[str, Runnable] = {}
-    for agent in agents:
-        if (other := by_name.setdefault(agent.name, agent)) is not agent:
-            kinds = f"a runnable of type {type(other).__name__} and one of type {type(agent).__name__}"
-            right = "pass name=… to one, by which it finds its runs"
-            raise UsageError(f"{named!r}: expected different names, got {kinds}, both named {agent.name!r}; {right}")
-    return agents, [value for value in vars(module).values() if isinstance(value, Prompt)]
-
-
-@contextmanager
-def modules_here(*folders: Path) -> Iterator[None]:
-    """Inside the ``with`` block, find modules in the working directory and in ``folders`` before installed ones."""
-    here = [str(folder) for folder in (Path.cwd(), *folders)]
-    sys.path[:0] = here
-    try:
-        yield
-    finally:
-        for folder in here:
-            sys.path.remove(folder)
-            sys.path.append(folder)  # last from now on, so that nothing here hides installed modules
 
 
 def code_for(

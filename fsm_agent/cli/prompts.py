@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fsm_agent.cli.errors import FAILED, option
-from fsm_agent.cli.options import load_object, modules_here
+from fsm_agent.cli.loading import load_object, modules_here
 from fsm_agent.cli.output import Command
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.errors import UsageError

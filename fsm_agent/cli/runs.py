@@ -23,7 +23,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.call.journal import Header, header_of
 from fsm_agent.call.limits import Limits
 from fsm_agent.call.outcomes import Approved, Cancelled, Denied, FunctionFailed, Modified, Outcome, Returned, RunAgain
-from fsm_agent.cli import options, run_tables
+from fsm_agent.cli import loading, options, run_tables
 from fsm_agent.cli.diagram import AsFormat, Output, draw
 from fsm_agent.cli.errors import error_text, option
 from fsm_agent.cli.options import Many, RunName, StoreOption, open_store
@@ -149,7 +149,7 @@ def replay(
 
 def _code_of(runs: Runs, run: str, agents: str) -> tuple[ProcessFactory, Header]:
     """Return a run's header, and a factory that makes the run's process from the module's code."""
-    found, prompts = option("--agents", options.load_runnables, agents)
+    found, prompts = option("--agents", loading.load_runnables, agents)
     header = header_of(runs.store.load(run, after=None).header)
     by_name = {agent.name: agent for agent in found}
     if header.agent not in by_name:
@@ -270,7 +270,7 @@ def export(
     """Print the journal of a run as JSON lines."""
     with open_store(store, read_only=True) as runs:
         with redirect_stdout(sys.stderr):
-            function = None if redact is None else option("--redact", options.load_callable, redact)
+            function = None if redact is None else option("--redact", loading.load_callable, redact)
             text = "".join([f"{line}\n" for line in runs.export(run, function)])
         if sys.stdout.isatty():  # characters that could control the terminal are escaped
             text = "".join([c if plain(c) else json.dumps(c)[1:-1] for c in text])
@@ -351,7 +351,7 @@ def resume(
         with options.connected(model, base_url, screen) as (client, model_name):
             approver = Approver(screen)
             agent = Agent(client, functions=functions, name=name, settings=settings, approve=approver, store=runs)
-            given = options.load_deps(deps, [agent])
+            given = loading.load_deps(deps, [agent])
             advice = Advice(
                 command=f"fsm-agent runs answer {shlex.quote(run)} {options.store_option(store)}",
                 again=shlex.join(["fsm-agent", *sys.argv[1:]]),

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fsm_agent.cli import options
+from fsm_agent.cli import loading, options
 from fsm_agent.cli.errors import option
 from fsm_agent.cli.output import Command
 from fsm_agent.cli.terminal import Screen
@@ -51,12 +51,12 @@ def serve(
             raise typer.BadParameter(what, param_hint="--host")
         if token and user is not None:
             raise typer.BadParameter("expected --token or --user, got both; leave one out", param_hint="--token")
-        found, _ = option("agent", options.load_runnables, agent)
+        found, _ = option("agent", loading.load_runnables, agent)
         if len(found) != 1:
             names = ", ".join([one.name for one in found])
             what = f"expected one agent or flow, got {names or 'none'} in {agent}; pass module:name"
             raise typer.BadParameter(what, param_hint="AGENT")
-        known = None if user is None else option("--user", options.load_callable, user)
+        known = None if user is None else option("--user", loading.load_callable, user)
         with needing("serve"):
             import uvicorn
 
@@ -64,7 +64,7 @@ def serve(
             from fsm_agent.web.auth import require_token
             from fsm_agent.web.follow import with_store
         runnable = found[0] if store is None else with_store(found[0], store)
-        app: Any = served(runnable, user=known, deps=options.load_deps(deps, [runnable]))
+        app: Any = served(runnable, user=known, deps=loading.load_deps(deps, [runnable]))
         if known is None and (token or os.environ.get(TOKEN)):
             app, address = require_token(app, host=host, port=port, command="serve", token=_token())
             screen.line(address)
@@ -100,7 +100,7 @@ def inspect(
 ) -> None:
     """Show the runs in a store in a browser, live. You can also answer their questions there."""
     with Screen() as screen, options.open_store(store, read_only=read_only) as runs:
-        found, prompts = ([], []) if agents is None else option("--agents", options.load_runnables, agents)
+        found, prompts = ([], []) if agents is None else option("--agents", loading.load_runnables, agents)
         with needing("inspect"):
             from fsm_agent.web.inspector import Inspector
             from fsm_agent.web.inspector_server import InspectorServer
@@ -144,7 +144,7 @@ def serve_tools(
     """
     with options.open_if_named(store) as runs:
         with redirect_stdout(sys.stderr):  # what modules print is not part of the protocol
-            server = _tool_server(option("MODULE:NAME", options.load_object, tools), tools, name, runs, deps)
+            server = _tool_server(option("MODULE:NAME", loading.load_object, tools), tools, name, runs, deps)
         if http:
             server.run_http(port=port, ready=lambda url: typer.echo(f"{server.name}: {url}", err=True))
         else:
@@ -160,5 +160,5 @@ def _tool_server(found: Any, named: str, name: str | None, runs: Any, deps: str 
     functions = found if isinstance(found, list | tuple) else [found]
     name = name or named.partition(":")[0].rpartition(".")[2]
     key = os.environ.get(options.KEY_VARIABLE) or None
-    given = options.load_deps(deps, [serve_mcp(name, functions, deps=LATER).agent])  # so that their errors name --deps
+    given = loading.load_deps(deps, [serve_mcp(name, functions, deps=LATER).agent])  # so that their errors name --deps
     return serve_mcp(name, functions, store=runs, signing_key=key, deps=given)

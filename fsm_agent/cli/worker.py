@@ -18,7 +18,7 @@ import typer
 
 from fsm_agent._internal.text import guess
 from fsm_agent.agents.runnable import Runnable
-from fsm_agent.cli import options
+from fsm_agent.cli import loading, options
 from fsm_agent.cli.errors import option
 from fsm_agent.cli.flows import data_of
 from fsm_agent.cli.options import Many, open_store
@@ -67,11 +67,11 @@ def worker(
         raise typer.BadParameter("expected --threads or --tasks, got both; leave one out", param_hint="--tasks")
     kept = open_store(store, must_exist=not create, makes="--create")
     with Screen(log_format="%(asctime)s %(levelname)s %(message)s") as screen, kept as runs:
-        found, prompts = option("--agents", options.load_runnables, agents)
+        found, prompts = option("--agents", loading.load_runnables, agents)
         crew = Worker(
             found,
             runs,
-            deps=options.load_deps(deps, found),
+            deps=loading.load_deps(deps, found),
             prompts=prompts,
             patience_s=patience,
             drain_s=drain_s,
@@ -159,7 +159,7 @@ def submit(
 ) -> None:
     """Put a task into a store for a worker, and print the name of the run."""
     with Screen() as screen, open_store(store, must_exist=not create, makes="--create") as runs:
-        chosen = _chosen(option("--agents", options.load_runnables, agents)[0], agent, agents)
+        chosen = _chosen(option("--agents", loading.load_runnables, agents)[0], agent, agents)
         is_flow = isinstance(chosen, Flow)
         runnable = replace(chosen, store=runs) if is_flow else chosen.changed(store=runs)
         task = option("task", lambda: options.written_task(task, is_needed=True))
@@ -171,7 +171,7 @@ def submit(
             priority=priority,
             extra=option("--extra", options.pairs, extra or ()),
             by=by,
-            deps=options.load_deps(deps),
+            deps=loading.load_deps(deps),
             delay_s=delay or 0.0,
             after=after or (),
         )

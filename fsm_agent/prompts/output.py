@@ -1,4 +1,7 @@
-"""Output types, and the parsers that turn a reply into a value of the output type."""
+"""Output types, and the parsers that turn a reply into a value of the output type.
+
+`fsm_agent.call.triggers` runs the parser.  `ask_to_fix` in `fsm_agent.call.transition_table` asks the model again.
+"""
 
 from __future__ import annotations
 
