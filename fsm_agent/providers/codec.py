@@ -764,6 +764,7 @@ class Decoder(ABC):
             self.take_other(document)
         self.take_held()
         self.close(is_cut=False)
+        self.deltas.take()  # the reply has them all
         return self.reply()
 
     def feed(self, data: bytes) -> list[Delta]:

@@ -207,6 +207,14 @@ def test_event_that_is_too_long_takes_nothing_from_what_came_before() -> None:
         decoder.finish()
 
 
+def test_a_whole_reply_in_place_of_a_stream_tells_nothing_late() -> None:
+    decoder = CHAT.decoder({})
+    body = b'{"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}'
+    assert [*decoder.feed(body), *decoder.end()] == []
+    assert decoder.finish().message.text == "hi"
+    assert decoder.end() == []
+
+
 def test_what_the_end_of_the_bytes_adds_is_told() -> None:
     for missing in (0, 1, 2):
         decoder, body = CHAT.decoder({}), hi("stop")
