@@ -242,6 +242,18 @@ class CommandClient(SyncVerbs):
         are_texts = are_texts and all(isinstance(word, str) and "\0" not in word for word in command)
         require("command", command, are_texts and command[0] != "", "a list such as ['claude', '-p']", ConfigError)
         require("command[0]", command[0], not _PLACEHOLDER.search(command[0]), "a fixed program", ConfigError)
+        require("model", model, isinstance(model, str), "a string", ConfigError)
+        require("name", name, isinstance(name, str | None), "a string, or None", ConfigError)
+        if not isinstance(env, Mapping | None):  # its values may be secret
+            raise ConfigError(f"env: expected a mapping of strings, got a value of type {type(env).__name__}")
+        require("cwd", cwd, isinstance(cwd, str | os.PathLike | None), "a path", ConfigError)
+        require(
+            "json",
+            json,
+            isinstance(json, JsonFields | None),
+            "JsonFields such as JsonFields(text='result')",
+            ConfigError,
+        )
         require("timeout_s", timeout_s, is_finite(timeout_s) and timeout_s > 0, "a number of seconds", ConfigError)
         is_size = isinstance(max_output_bytes, int) and max_output_bytes > 0
         require("max_output_bytes", max_output_bytes, is_size, "a number of bytes", ConfigError)

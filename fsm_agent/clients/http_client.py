@@ -60,7 +60,9 @@ class HttpClient(SyncVerbs):
     ) -> None:
         if isinstance(provider, str):
             provider = PROVIDERS.find(provider)
-        # None is what `os.environ.get` returns for a variable that is not set
+        require(
+            "provider", provider, isinstance(provider, Provider), "a name such as 'openai', or a Provider", ConfigError
+        )
         require("model", model, isinstance(model, str), "the name that the provider gives the model", ConfigError)
         require("headers", headers, isinstance(headers, Mapping | None), "a mapping of strings", ConfigError)
         self._access = Access(

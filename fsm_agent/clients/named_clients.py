@@ -66,6 +66,7 @@ def register_client(name: str, make: MakeClient, *, overwrite: bool = False) -> 
         >>> Agent("shop-example:small").call("Hello").output
         'Hi.'
     """
+    require("make of a client", make, callable(make), "a function of the model's name", ConfigError)
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"the name of a client: expected lower-case letters, digits, '-', '_' and '.', got {name!r:.80}"

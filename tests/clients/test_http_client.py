@@ -522,7 +522,7 @@ class TestRequests:
             with pytest.raises(ConfigError, match="'openai'"):
                 make()
 
-    @pytest.mark.parametrize("name", ["model", "headers", "network"])
+    @pytest.mark.parametrize("name", ["provider", "model", "headers", "network"])
     def test_an_argument_of_another_type_is_named(self, name: str) -> None:
         with pytest.raises(ConfigError, match=f"^{name}"):
             HttpClient(**{"provider": "openai", "model": "gpt-5-mini", name: 3})

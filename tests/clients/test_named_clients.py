@@ -54,5 +54,7 @@ def test_what_is_no_client_is_refused() -> None:
     register_client("cabin", lambda model: "x")
     with pytest.raises(ConfigError, match="'cabin'"):
         found("cabin:big")
+    with pytest.raises(ConfigError, match="make"):
+        register_client("house", "x")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="model"):
         client_for(None)  # type: ignore[arg-type]

@@ -470,8 +470,10 @@ def test_what_the_command_says_decides_the_kind() -> None:
         (["a", "b\0c"], {}, "command"),
         ([""], {}, "command"),
         (["{prompt}"], {}, r"command\[0\]"),
+        (["a"], {"model": 3}, "model"),
         (["a"], {"timeout_s": 0}, "timeout_s"),
         (["a"], {"max_output_bytes": 0}, "max_output_bytes"),
+        (["a"], {"json": "text"}, "json"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: Any, options: dict[str, Any], named: str) -> None:
