@@ -326,4 +326,4 @@ def picture_alone(headers: Mapping[str, str]) -> BadReply:
     The request is not retried, because that would cost another image.
     """
     problem = "expected text, got only an image; use a model that answers with text"
-    return BadReply(problem, request_id=request_id(headers), retryable=False)
+    return BadReply(problem, status=200, request_id=request_id(headers), retryable=False)

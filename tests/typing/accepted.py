@@ -56,7 +56,7 @@ from fsm_agent.flows import (
 )
 from fsm_agent.flows import ask as ask
 from fsm_agent.flows import states as of
-from fsm_agent.flows import table as any_states
+from fsm_agent.flows import transition_table as any_states
 from fsm_agent.flows.orchestrator import GiveUp, Job, OrchestrationResult, Orchestrator, Remedy, Supply
 from fsm_agent.functions import register_function
 from fsm_agent.messages import Done, Stepped
