@@ -125,6 +125,8 @@ class _DialogInEntries(DialogEncoder):
             self._entries.append({"role": self._profile.system_role, "content": content})
         elif message.role == "user" and (not results or len(results) < len(message.parts)):
             self._entries.append({"role": "user", "content": _content(message.parts)})
+        elif message.role == "tool" and (parts := _content(message.parts)):
+            raise UsageError(f"a message of role 'tool': expected only function results, got {parts[0]!r:.80}")
 
     def _assistant(self, message: Message) -> dict[str, Any]:
         entry: dict[str, Any] = {"role": "assistant", "content": text_of(message)}

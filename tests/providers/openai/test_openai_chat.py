@@ -12,6 +12,7 @@ from support.time_growth import growth
 from support.wire_samples import ADD, PNG, STRICT_ADD, USER, WAIT, City, Loose, adapter, consumed
 
 from fsm_agent.call import Request
+from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning, Settings
 from fsm_agent.prompts import Output
@@ -111,6 +112,12 @@ def test_results_in_a_users_message_go_before_what_else_it_says() -> None:
         {"role": "user", "content": [{"type": "text", "text": "and now?"}]},
     ]
     assert entries(Message.of("user", result)) == [{"role": "tool", "tool_call_id": "call_3_0", "content": "2"}]
+
+
+def test_a_part_of_this_wire_among_results_is_refused() -> None:
+    part = Opaque(wire="openai-chat", data={"type": "file"})
+    with pytest.raises(UsageError, match="'tool'"):
+        entries(Message.of("tool", FunctionResult(id="c", name="f", text="2"), part))
 
 
 DETAILS = Opaque(wire="openai-chat", data={"reasoning_details": [{"type": "reasoning.text", "signature": "s"}]})
