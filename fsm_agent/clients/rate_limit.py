@@ -277,15 +277,15 @@ _known: weakref.WeakSet[RateLimit] = weakref.WeakSet()
 
 at_fork(after_in_child=_enter_process)
 
-_TOKENIZER = TextTokenizer(estimated_tokens)  # a faster one than `Budget` has by default
+_TOKENIZER = TextTokenizer(estimated_tokens)  # faster than the default tokenizer of `Budget`
 
 
 class RateLimitedClient(ClientGroup):
     """A client whose requests wait their turn under a rate limit.
 
     A request's ``timeout_s`` includes the wait.  A request that does not get its turn in time fails with `TimedOut`,
-    which is retryable.  A request's tokens are first estimated, at one for each four characters and 1,000 for each
-    image, and then corrected by the usage in the reply.
+    which is retryable.  A request's tokens are first estimated, at one token per four characters and 1,000 per image,
+    and then corrected by the usage in the reply.
 
     Args:
         client: The client to limit, or a model as ``provider:model``.  It is closed when this client is closed.
