@@ -23,7 +23,7 @@ class ClientGroup(SyncVerbs):
     """
 
     def __init__(self, clients: Iterable[Client | str]) -> None:
-        self._clients = tuple([_client(client) for client in clients])
+        self._clients = tuple([_client(client, type(self).__name__) for client in clients])
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -75,9 +75,9 @@ class ClientGroup(SyncVerbs):
                 stack.push_async_callback(client.aclose)
 
 
-def _client(client: Client | str) -> Client:
+def _client(client: Client | str, owner: str) -> Client:
     if isinstance(client, str):
         return named_client(client)
     if not hasattr(client, "acomplete"):
-        raise ConfigError(f"clients: expected a client, or a model as 'provider:model', got {client!r:.200}")
+        raise ConfigError(f"{owner}: expected a client, or a model as 'provider:model', got {client!r:.200}")
     return client

@@ -240,7 +240,8 @@ def test_they_nest_and_the_innermost_is_named(way: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("clients", "named"), [([], "client"), ("openai:gpt-5-mini", "clients"), (["gpt-5-mini"], "gpt-5-mini"), ([7], "7")]
+    ("clients", "named"),
+    [([], "client"), ("openai:gpt-5-mini", "clients"), (["gpt-5-mini"], "gpt-5-mini"), ([7], "FallbackClient.*7")],
 )
 def test_what_makes_no_sense_is_refused(clients: Any, named: str) -> None:
     with pytest.raises(ConfigError, match=named):

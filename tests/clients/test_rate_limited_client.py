@@ -12,7 +12,7 @@ from conformance.client_requests import REQUEST, TWO_WAYS, ask
 from fsm_agent.agents import Agent
 from fsm_agent.call import Request
 from fsm_agent.clients import FallbackClient, RateLimit, RateLimitedClient
-from fsm_agent.errors import Overloaded, TimedOut
+from fsm_agent.errors import ConfigError, Overloaded, TimedOut
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionResult, Image, Message, Reasoning, Reply, TextDelta, Usage
 from fsm_agent.testing import Delayed, FakeClock, Script, function_call
@@ -136,3 +136,8 @@ def test_no_turn_in_time_is_a_reason_to_ask_another() -> None:
     limited = RateLimitedClient(Script("from a", name="a", clock=clock), RateLimit(requests_per_minute=1, clock=clock))
     client = FallbackClient([limited, Script("from b", name="b", clock=clock)], try_timeout_s=5)
     assert [client.complete(REQUEST).served_by for _ in range(2)] == ["a", "b"]
+
+
+def test_what_is_no_client_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^RateLimitedClient: expected a client.*, got 7"):
+        RateLimitedClient(7, RateLimit(max_concurrent=1))  # type: ignore[arg-type]
