@@ -430,7 +430,10 @@ class ResponseReader:
 
 def _headers(response: httpx.Response) -> dict[str, str]:
     """Return the headers by lower-case name, leaving out ``content-encoding`` if httpx has decoded the body."""
-    headers = dict(response.headers.items())
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in response.headers.raw:  # `items` first tries encodings on all of them
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
     if response.is_stream_consumed:
         headers.pop("content-encoding", None)
     return headers
