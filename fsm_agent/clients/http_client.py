@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent.call.effects import Request
 from fsm_agent.clients.endpoint import Access, Endpoint
-from fsm_agent.clients.http_exchange import Deadline, HttpExchange, ResponseReader, check_open, warn_of_left_out
+from fsm_agent.clients.http_exchange import (
+    Deadline,
+    HttpExchange,
+    ResponseReader,
+    causes,
+    check_open,
+    warn_of_left_out,
+)
 from fsm_agent.clients.network import Network
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ConfigError, ProviderError, UsageError
@@ -115,8 +122,7 @@ class HttpClient(SyncVerbs):
             variables = " or ".join(access.provider.key_variables) or "a variable of the environment"
             raise UsageError(
                 f"the client of {self.name!r} cannot be pickled: {secret} may hold a secret; put the key into"
-                f" {variables},"
-                " where each request looks it up"
+                f" {variables}, where each request looks it up"
             )
         make = partial(HttpClient, base_url=access.base_url, headers=dict(access.headers), network=network)
         return make, (access.provider, access.model)
@@ -129,7 +135,8 @@ class HttpClient(SyncVerbs):
             UsageError: If the request cannot be expressed for this model, or the client is closed.
             ProviderError: If the request failed.
         """
-        return _last([item async for item in self._ask(request, stream=False, timeout_s=timeout_s)])
+        items = self._ask(request, stream=False, timeout_s=timeout_s)
+        return [item async for item in items if isinstance(item, Reply)][-1]
 
     def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
         """Yield the reply as it arrives: deltas, then exactly one `Reply`.
@@ -230,13 +237,10 @@ class HttpClient(SyncVerbs):
         await self._clients.aclose()
 
 
-def _drop_frames(error: BaseException | None) -> None:
+def _drop_frames(error: BaseException) -> None:
     """Drop the stack frames of an error and its causes, because the frames' variables hold headers, URLs and bodies."""
-    dropped = set[int]()
-    while error is not None and id(error) not in dropped:
-        dropped.add(id(error))
-        error.__traceback__ = None
-        error = error.__cause__ or error.__context__
+    for one in causes(error):
+        one.__traceback__ = None
 
 
 def _needs_steps(request: Request, endpoint: Endpoint) -> bool:
@@ -245,12 +249,6 @@ def _needs_steps(request: Request, endpoint: Endpoint) -> bool:
     from fsm_agent.clients.local.functions.steps import needs_guidance
 
     return needs_guidance(request)
-
-
-def _last(items: Sequence[Delta | Reply]) -> Reply:
-    reply = items[-1]
-    assert isinstance(reply, Reply)
-    return reply
 
 
 def _pieces(response: httpx.Response) -> Any:

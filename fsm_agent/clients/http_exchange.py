@@ -8,7 +8,7 @@ from __future__ import annotations
 import ssl
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import is_not
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -213,7 +213,8 @@ class HttpExchange:
         match error:
             case httpx.ConnectError() | httpx.ProxyError():
                 # Retrying does not help against an untrusted certificate.
-                return TimedOut(f"no connection to {self.shown_url!r}: {reason}", retryable=not _is_distrusted(error))
+                is_distrusted = any(isinstance(one, ssl.SSLCertVerificationError) for one in causes(error))
+                return TimedOut(f"no connection to {self.shown_url!r}: {reason}", retryable=not is_distrusted)
             case httpx.NetworkError() | httpx.RemoteProtocolError() if has_begun:
                 return BadReply(f"the reply of {self.shown_url!r} was cut off: {reason}", status=200)
             case httpx.NetworkError():
@@ -266,12 +267,11 @@ class HttpExchange:
     def mask(self, text: str) -> str:
         return Secrets(self.find_secrets()).mask(text)
 
-    def _mask_causes(self, error: BaseException | None) -> None:
+    def _mask_causes(self, error: BaseException) -> None:
         """Mask secrets in the error's causes, because libraries quote lines that they cannot parse."""
-        while error is not None:
-            if type(error).__module__.partition(".")[0] in _LIBRARIES:
-                error.args = tuple([self.mask(item) if isinstance(item, str) else item for item in error.args])
-            error = error.__cause__ or error.__context__
+        for one in causes(error):
+            if type(one).__module__.partition(".")[0] in _LIBRARIES:
+                one.args = tuple([self.mask(item) if isinstance(item, str) else item for item in one.args])
 
     def mask_in(self, error: ProviderError) -> None:
         """Mask secrets in an error, because some servers quote a key that they refuse."""
@@ -281,13 +281,13 @@ class HttpExchange:
         error.request_id = error.request_id and self.mask(error.request_id)
 
 
-def _is_distrusted(error: BaseException) -> bool:
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return True
-        cause = cause.__cause__ or cause.__context__
-    return False
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and its causes, each once, because errors may cause each other."""
+    seen = set[int]()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 class ResponseReader:

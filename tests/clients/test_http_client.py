@@ -453,6 +453,16 @@ class TestRequests:
             client.complete(REQUEST)
         assert not caught.value.retryable
 
+    def test_errors_that_cause_each_other(self) -> None:
+        def fail(request: httpx.Request) -> httpx.Response:
+            direct, detour = httpx.ConnectError("refused"), OSError("no route")
+            detour.__cause__ = direct
+            raise direct from detour
+
+        with client_of(HTTPS, over_transport(httpx.MockTransport(fail))) as client, pytest.raises(TimedOut) as caught:
+            client.complete(REQUEST)
+        assert caught.value.retryable
+
     @each_way
     def test_a_client_closed_while_it_sends(self, way: str) -> None:
         def close(request: httpx.Request) -> httpx.Response:
