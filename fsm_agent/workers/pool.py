@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from tenacity import wait_exponential
 
+from fsm_agent.errors import UsageError
+from fsm_agent.runtime.portal import in_thread
 from fsm_agent.runtime.retry_delay import delay_s
 from fsm_agent.store.claiming import Claimed, aclaim
 from fsm_agent.store.errors import StoreClosed
@@ -49,9 +52,15 @@ class StorePatience:
 
         Raises:
             Exception: The given error, if the store is closed or has failed for too long.
+            UsageError: If the main thread has ended, because Python's thread pools then refuse all work.
         """
         if isinstance(error, StoreClosed):
             raise error
+        if isinstance(error, RuntimeError) and not threading.main_thread().is_alive():
+            raise UsageError(
+                "the worker: expected a running main thread, got one that has ended, so Python's thread pools refuse "
+                "all work; let the main thread wait for the worker, for example with thread.join()"
+            ) from error
         self._heartbeat.note_store(is_away=True)
         now_s = time.monotonic()
         if self._failing_since_s is None:
@@ -111,7 +120,7 @@ class WorkerPool:
             self._beating.cancel()
             self._worker.heartbeat.end()
             with suppress(TimeoutError):  # a claim in progress releases its run
-                await asyncio.wait_for(asyncio.to_thread(self._threads.shutdown), LEAVE_S)
+                await asyncio.wait_for(in_thread(self._threads.shutdown), LEAVE_S)
         return self._advanced
 
     def _beat(self, loop: asyncio.AbstractEventLoop) -> None:

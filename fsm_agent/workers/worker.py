@@ -31,7 +31,7 @@ from fsm_agent.prompts.prompt import Prompt, by_path
 from fsm_agent.runtime import portal
 from fsm_agent.runtime.drive_loop import Driver
 from fsm_agent.runtime.drivers import AsyncDriver, SyncDriver
-from fsm_agent.runtime.portal import Aborted, ThreadTask
+from fsm_agent.runtime.portal import Aborted, ThreadTask, in_thread
 from fsm_agent.store.checks import fingerprint_in
 from fsm_agent.store.claiming import (
     Claimed,
@@ -224,7 +224,7 @@ class Worker:
         try:
             return self._unless_failed(await self._pool(self.adrive_claimed, tasks, once))
         finally:
-            await asyncio.to_thread(end_pruning)
+            await in_thread(end_pruning)
 
     async def _pool(self, drive: Callable[[Claimed], Awaitable[None]], size: int, once: bool) -> int:
         return await WorkerPool(self, drive, size, once).run()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
 from support import shop_agent as shop
+from support.paths import ROOT
 from support.workers import Patient, create, modes, rows, run, settle, wait_until, working
 
 from fsm_agent import Agent, UsageError, function
@@ -214,3 +217,30 @@ class TestPruning:
         with working(Worker([agent], runs, keep=0), threads=1):
             assert pruned.wait(30)
         assert list(rows(store)) == ["one"]
+
+
+OUTLIVES_THE_MAIN_THREAD = """
+import asyncio, sys, threading
+from fsm_agent import Agent, SqliteStore, UsageError, Worker
+from fsm_agent.testing import Script
+
+store = SqliteStore(sys.argv[1])
+worker = Worker([Agent(Script(["Hi"]), name="late", store=store)], store)
+
+def work():
+    threading.main_thread().join()
+    try:
+        worker.run() if sys.argv[2] == "run" else asyncio.run(worker.arun())
+    except UsageError as error:
+        print("main thread" in str(error))
+
+threading.Thread(target=work).start()
+"""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("mode", ["run", "arun"])
+def test_a_worker_ends_once_python_starts_no_more_work(tmp_path, mode):
+    command = [sys.executable, "-c", OUTLIVES_THE_MAIN_THREAD, str(tmp_path / "runs.db"), mode]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert ended.stdout == "True\n", ended.stderr
