@@ -219,10 +219,12 @@ def fail_refused(record: CallRecord, event: FinalReply, prompt: Prompt) -> CallR
 
 def fail_round_limit(record: CallRecord, event: FunctionsRequested, prompt: Prompt) -> CallRecord:
     names = ", ".join(f.name for f in event.calls)
-    detail = f"the model asked for {names} in round {record.rounds + 1}, when no functions were offered"
-    # With rounds left, no functions were offered because each had used up its own limit.
-    is_left = is_within(record.rounds, record.limits.rounds)
-    limit, count = ("", None) if is_left else ("rounds", record.rounds)
+    limit, count, why = "", None, "each had used up its max_calls or max_failures"
+    if not is_within(record.rounds, record.limits.rounds):
+        limit, count, why = "rounds", record.rounds, rounds_used_up(record.limits)
+    elif record.is_drafted:
+        why = "the draft of the answer was given"
+    detail = f"the model asked for {names} in round {record.rounds + 1}, when no functions were offered: {why}"
     return _pruned(record, ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail, limit=limit, count=count))
 
 

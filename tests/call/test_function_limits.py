@@ -59,6 +59,7 @@ class TestMaxCalls:
     def test_a_model_that_goes_on_when_all_are_used_up_is_not_obeyed(self):
         call = asks(returned(asks(started(named("once", max_calls=1)), "once")), "once")
         assert (call.state, call.record.ending.reason) == (State.FAILED, Reason.ROUND_LIMIT)
+        assert "max_calls" in call.record.ending.detail
         assert_sendable(call.record.dialog)
 
     def test_one_that_is_used_up_is_told_and_the_others_run(self):
