@@ -414,6 +414,13 @@ def check_length(text: str, max_length: int) -> None:
         raise ParseError(f"the answer has {len(text)} characters, and at most {max_length} are read")
 
 
+def too_long_to_repair(text: str) -> str:
+    """Return the end of an error that tells the model why its JSON was not repaired, or "" if it was short enough."""
+    if len(text) <= MAX_REPAIRED:
+        return ""
+    return f"; in an answer of more than {MAX_REPAIRED} characters, the JSON must be valid, because it is not repaired"
+
+
 class _Search:
     def __init__(self, output: Output, source: ParserInput) -> None:
         self.output, self.source = output, source
@@ -460,7 +467,7 @@ class _Search:
         named = type_words(output.type) if get_origin(without_notes(output.type)) in UNIONS else output.name
         if problem is None:
             choices = ": it is one of " + ", ".join(map(repr, output.choices)) if output.choices else ""
-            raise ParseError(f"the answer has no {named} in JSON{choices}")
+            raise ParseError(f"the answer has no {named} in JSON{choices}{too_long_to_repair(self.source.text)}")
         raise ParseError(f"the answer is not a valid {named}:\n{described_errors(problem)}") from problem
 
 

@@ -44,6 +44,7 @@ from fsm_agent.prompts.output import (
     kinds_of,
     member,
     nearly,
+    too_long_to_repair,
 )
 from fsm_agent.prompts.partial_output import PartialReader
 from fsm_agent.prompts.repairs import granted, repaired
@@ -158,7 +159,7 @@ class _FirstOf(Parser[T_co]):
                         return found
         if "names" in self.repairs and (found := attempt.nearly()) is not None:
             return found
-        raise attempt.refusal()
+        raise attempt.refusal(too_long_to_repair(text) if "json" in self.repairs else "")
 
     def wants_json(self, strategy: ParsingStrategy[Any]) -> bool:
         """Return whether the strategy's candidates are read as JSON."""
@@ -203,13 +204,13 @@ class _Attempt:
             self.problems[strategy].append("no JSON" if problem is None else described_errors(problem))
         return None
 
-    def refusal(self) -> ParseError:
-        """Return the error that lists what each strategy found."""
+    def refusal(self, note: str) -> ParseError:
+        """Return the error that lists what each strategy found, with a note about the answer."""
         if self.is_there:
             what = f"no {self.output.name} among the JSON"
         else:
             what = "no JSON" if all(map(self.parser.wants_json, self.problems)) else "nothing of what is looked for"
-        lines = [f"there is {what} in the answer:"]
+        lines = [f"there is {what} in the answer{note}:"]
         for strategy, problems in self.problems.items():
             lines += [f"{strategy.name}: {problem}" for problem in problems[:_MAX_SHOWN] or ["not found"]]
             lines += [f"{strategy.name}: and more"] if len(problems) > _MAX_SHOWN else []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from fsm_agent import Agent, CallFailed, Limits, ParseError, Prompt, UsageError
-from fsm_agent.prompts import Output, first_of, verbatim
+from fsm_agent.prompts import Output, first_of, json_anywhere, verbatim
 from fsm_agent.testing import Script
 
 
@@ -34,3 +36,12 @@ def test_a_limit_that_is_none_is_refused():
     for max_length in [0, 1.5, True, None]:
         with pytest.raises(UsageError, match="max_length of a prompt"):
             Prompt("?", max_length=max_length)
+
+
+@pytest.mark.parametrize("is_long", [True, False])
+def test_the_model_is_told_that_broken_json_was_too_long_to_repair(is_long):
+    broken = json.dumps(["word"] * (20_000 if is_long else 2))[:-1]
+    for read in (Output(list[int]).parse, first_of(json_anywhere, expect=list[int])):
+        with pytest.raises(ParseError) as refused:
+            read(broken)
+        assert ("100000" in str(refused.value)) == is_long
