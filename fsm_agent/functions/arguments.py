@@ -280,14 +280,19 @@ def _current(schema: Any, depth: int, *, is_by_name: bool = False) -> Any:
     if is_by_name:
         return {name: _current(inner, depth + 1) for name, inner in schema.items()}
     current = {
-        key: value if key in _DATA else _current(value, depth + 1, is_by_name=key in _BY_NAME)
+        key: value if key in _DATA or _is_extension(key) else _current(value, depth + 1, is_by_name=key in _BY_NAME)
         for key, value in schema.items()
-        if value is not None or key in _VALUES
+        if value is not None or key in _VALUES or _is_extension(key)
     }
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if isinstance(current.get(exclusive), bool) and current.pop(exclusive) and bound in current:
             current[exclusive] = current.pop(bound)
     return current
+
+
+def _is_extension(key: Any) -> bool:
+    """Return whether a key is a vendor's own, whose value may be any JSON."""
+    return isinstance(key, str) and key.startswith("x-")
 
 
 def cores_of(kinds: Sequence[Any], root: Mapping[str, Any]) -> list[Core]:

@@ -50,6 +50,7 @@ DRAFTS: list[tuple[Any, Any]] = [  # a property's schema of another draft, and t
     ({"type": "array", "items": {"anyOf": [{"type": None}]}}, {"type": "array", "items": {"anyOf": [{}]}}),
     ({"type": "array", "items": [{"title": None}, STRING]}, {"type": "array", "items": [{}, STRING]}),
     *[(values, values) for values in ({"const": None}, {"default": None}, {"enum": [None]}, {"default": {"a": None}})],
+    ({"x-a": None, "x-b": {"c": None}}, {"x-a": None, "x-b": {"c": None}}),
 ]
 
 
