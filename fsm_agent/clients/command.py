@@ -39,7 +39,8 @@ from fsm_agent.providers.failures import failure, reported
 from fsm_agent.providers.sse import read_json
 from fsm_agent.validation import require
 
-_STEP = re.compile(r"([^.\[\]]+)(?:\[([^.\[\]=]+)=([^\[\]]*)\])?(?:\.|$)")
+_STEP = re.compile(r"([^.\[\]]+)(?:\[([^.\[\]=]+)=([^\[\]]*)\])?")
+_PATH = re.compile(rf"{_STEP.pattern}(?:\.{_STEP.pattern})*")
 _MOST_USD = 1e6  # a reported cost above this is ignored
 _USAGE = ("input_tokens", "output_tokens", "cached_tokens")
 
@@ -71,14 +72,17 @@ class JsonFields(Value, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             path = getattr(self, name)
-            is_right = isinstance(path, str) and _steps(path) is not None
-            require(
-                name, path, is_right or (path is None and name != "text"), "a path such as 'message.text'", ConfigError
-            )
+            is_right = path is None and name != "text"
+            if isinstance(path, str):
+                is_right = _PATH.fullmatch(path) is not None
+            require(name, path, is_right, "a path such as 'message.text'", ConfigError)
 
     def found(self, name: str, document: Any) -> Any:
         """Return the value at the path given by ``name``, or None if there is no such value."""
-        for key, other, value in _steps(getattr(self, name) or "") or [("", "", "")]:
+        path = getattr(self, name)
+        if path is None:
+            return None
+        for key, other, value in _STEP.findall(path):
             if isinstance(document, list) and key.isdecimal() and int(key) < len(document):
                 document = document[int(key)]
             elif isinstance(document, dict) and key in document:
@@ -166,17 +170,6 @@ class JsonOutput:
             )
             return []
         return [text] if isinstance(text, str) and text else []
-
-
-def _steps(path: str) -> list[tuple[str, str, str]] | None:
-    """Return a path's keys, with their conditions, or None if the path is invalid."""
-    steps, at = list[tuple[str, str, str]](), 0
-    while match := _STEP.match(path, at):
-        steps.append((match[1], match[2] or "", match[3] or ""))
-        at = match.end()
-        if at == len(path):
-            return steps if not path.endswith(".") else None
-    return None
 
 
 MAX_OUTPUT_BYTES = 16 * 1024 * 1024
@@ -319,7 +312,7 @@ class CommandClient(SyncVerbs):
                     pieces.append(text)
                     yield TextDelta(text)
         errors = self._mask(run.errors.decode("utf-8", "replace")) if run.errors else ""
-        self._check_end(run.status or 0, output, errors)
+        self._check_end(run.status, output, errors)
         for text in output.feed(b"", is_last=True):
             pieces.append(text)
             yield TextDelta(text)
@@ -464,7 +457,7 @@ class CommandRun:
     max_output_bytes: int
     env: Mapping[str, str] | None
     cwd: str | None
-    status: int | None = None
+    status: int = 0
     errors: bytes = b""
 
     def __post_init__(self) -> None:

@@ -149,6 +149,11 @@ for line in ({"start": {"in": 7, "cached": 2}}, {"text": "Good day."}, {"usd": 0
     assert (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.cost_usd) == (7, 2, 3, 0.25)
 
 
+def test_a_path_that_is_not_given_finds_nothing() -> None:
+    client = running("print(json.dumps({'': 'out of order', 'text': 'Hi.'}))", json=JsonFields(text="text"))
+    assert ask(client, "complete")[-1].message.text == "Hi."
+
+
 @pytest.mark.parametrize("told", ['"status": true', '"status": 429, "after": 1' + "0" * 400])
 def test_what_no_status_or_delay_can_be_is_not_taken_for_one(told: str) -> None:
     client = running(f'print(\'{{"error": "busy", {told}}}\')', json=FIELDS)
