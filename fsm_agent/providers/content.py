@@ -11,7 +11,7 @@ from typing import Any
 
 import pydantic_core
 
-from fsm_agent._internal.structs import decoder_of, differing
+from fsm_agent._internal.structs import decoder_of, differing, is_finite
 from fsm_agent.call.effects import Request
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.hosted_tools import HostedMCP, HostedTool
@@ -37,7 +37,6 @@ RUN_BY = {
     "mcp": "anthropic, azure-responses, openai",
 }
 _NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
-MAX_LOGPROB = 1e300  # larger integers may not fit into a float
 
 
 def untakeable(document: Document, wire: str, right: str) -> UsageError:
@@ -354,38 +353,24 @@ def text_or_none(value: Any) -> str | None:
 
 
 def first_count(*values: Any) -> int | None:
-    """Return the first valid count among the values, or None if there is none."""
+    """Return the first token count among the values, or None if there is none.  Some services send floats."""
     for value in values:
-        if value is not None and (count := count_or_none(value)) is not None:
-            return count
+        if type(value) is float and value.is_integer():
+            value = int(value)
+        if type(value) is int and 0 <= value <= MOST_TOKENS:
+            return value
     return None
-
-
-def count_or_none(value: Any) -> int | None:
-    """Return ``value`` as a token count, or None if it is not a count.  Some services send counts as floats."""
-    if type(value) is float and value.is_integer():
-        value = int(value)
-    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
 
 
 def token_logprobs(entries: Any) -> Iterator[TokenLogprob]:
     """Yield the tokens in a list of log probabilities.  Invalid entries are skipped."""
     for entry in entries if isinstance(entries, list) else ():
-        if (likely := likely_token(entry, "logprob")) is None:
-            continue
-        top = entry.get("top_logprobs")
-        others = [likely_token(other, "logprob") for other in top] if isinstance(top, list) else ()
-        yield TokenLogprob(*likely, tuple([other for other in others if other is not None]))
+        for likely in likely_tokens([entry], "logprob"):
+            yield TokenLogprob(*likely, tuple(likely_tokens(entry.get("top_logprobs"), "logprob")))
 
 
-def likely_token(entry: Any, name: str) -> tuple[str, float] | None:
-    """Return `(token, logprob)`: the entry's token and the log probability in its field ``name``.
-
-    Return None if it is invalid.
-    """
-    if not isinstance(entry, dict):
-        return None
-    token, logprob = entry.get("token"), entry.get(name)
-    if not isinstance(token, str) or not isinstance(logprob, int | float) or abs(logprob) > MAX_LOGPROB:
-        return None
-    return token, float(logprob)
+def likely_tokens(entries: Any, name: str) -> Iterator[tuple[str, float]]:
+    """Yield `(token, logprob)` for each valid entry in a list, with the log probability from its field ``name``."""
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and isinstance(entry.get("token"), str) and is_finite(entry.get(name)):
+            yield entry["token"], float(entry[name])

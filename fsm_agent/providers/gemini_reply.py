@@ -12,7 +12,7 @@ import pydantic_core
 from fsm_agent.messages.message import FunctionCall, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import Finish, Reply, TokenLogprob, Usage
 from fsm_agent.providers.codec import Decoder
-from fsm_agent.providers.content import FirstChoice, cited, first_count, grounding, likely_token, text_or_none
+from fsm_agent.providers.content import FirstChoice, cited, first_count, grounding, likely_tokens, text_or_none
 from fsm_agent.providers.failures import no_object, picture_alone
 from fsm_agent.providers.sse import ArrivingText
 
@@ -335,11 +335,9 @@ def _logprobs(logprobs: Mapping[str, Any]) -> Iterable[TokenLogprob]:
     chosen, alternatives = logprobs.get("chosenCandidates"), logprobs.get("topCandidates")
     tops = alternatives if isinstance(alternatives, list) else []
     for index, candidate in enumerate(chosen if isinstance(chosen, list) else ()):
-        if (likely := likely_token(candidate, "logProbability")) is None:
-            continue
         top = tops[index].get("candidates") if index < len(tops) and isinstance(tops[index], dict) else None
-        others = [likely_token(other, "logProbability") for other in top] if isinstance(top, list) else ()
-        yield TokenLogprob(*likely, tuple([other for other in others if other is not None]))
+        for likely in likely_tokens([candidate], "logProbability"):
+            yield TokenLogprob(*likely, tuple(likely_tokens(top, "logProbability")))
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:

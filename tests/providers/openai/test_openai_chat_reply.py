@@ -218,6 +218,7 @@ def test_logprobs_are_read() -> None:
         {"token": "", "logprob": 0, "bytes": []},
         {"token": "x", "logprob": None},
         {"token": "y", "logprob": 10**400},
+        {"token": "z", "logprob": float("nan")},
         {"token": 1, "logprob": 1},
         None,
     ]
