@@ -39,7 +39,6 @@ from fsm_agent.providers.codec import (
     merged_body,
     offered_functions,
     profile_as,
-    taken_settings,
     to_json,
     wire_name,
 )
@@ -154,7 +153,7 @@ class GeminiCodec(Codec):
 
 
 def _tools(request: Request, model: str, profile: GeminiProfile) -> dict[str, Any]:
-    hosted = _hosted_tools(request.settings.hosted_tools, model, profile, takes_blocked=profile.blocked_domains)
+    hosted = [_hosted_tool(tool, model, profile) for tool in request.settings.hosted_tools]
     if not request.functions:
         return {"tools": hosted} if hosted else {}
     functions, choice = offered_functions(request, profile)
@@ -164,9 +163,8 @@ def _tools(request: Request, model: str, profile: GeminiProfile) -> dict[str, An
         calling["allowedFunctionNames"] = [choice]
     if request.settings.parallel_function_calls is False:
         raise UsageError(
-            "parallel_function_calls: expected True or None, since Gemini cannot be asked for one function at a"
-            " time, got"
-            " False"
+            "parallel_function_calls: expected True or None, since Gemini cannot be asked for one function at a time,"
+            " got False"
         )
     config: dict[str, Any] = {"functionCallingConfig": calling}
     if any(tool.kind != "computer_use" for tool in request.settings.hosted_tools):
@@ -196,10 +194,9 @@ def _settings(settings: Settings, model: str, profile: GeminiProfile) -> dict[st
     check_settings(settings, model, profile)
     reasons, known = profile.reasoning is not None, BUDGETS if profile.reasoning == "budget" else None
     check_effort(settings, model, reasons=reasons, stops=profile.reasoning_off, known=known)
-    accepted = taken_settings(profile)
     fields = {
-        "temperature": settings.temperature if "temperature" in accepted else None,
-        "topP": settings.top_p if "top_p" in accepted else None,
+        "temperature": settings.temperature if profile.temperature else None,
+        "topP": settings.top_p if profile.temperature else None,
         "maxOutputTokens": settings.max_tokens,
         "stopSequences": list(settings.stop) or None,
         "seed": settings.seed,
@@ -370,17 +367,6 @@ def _screen(text: str, action: FunctionCall) -> dict[str, Any]:
     return {**response, "safety_acknowledgement": "true"} if is_flagged(action) else response
 
 
-def _hosted_tools(
-    tools: tuple[HostedTool, ...], model: str, profile: Profile, *, takes_blocked: bool
-) -> list[dict[str, Any]]:
-    """Return the encoded tools.
-
-    https://ai.google.dev/api/caching#Tool (2026-11), and the types in the SDK
-    """
-    types = [wire_type(tool, model=model, wire=WIRE, profile=profile) for tool in tools]
-    return [{type_: _hosted_tool(tool, type_, takes_blocked)} for tool, type_ in zip(tools, types, strict=True)]
-
-
 def _with_computer_calls(reply: Reply, request: Request) -> Reply:
     """Return the reply with computer actions as calls to `COMPUTER`, each preceded by an opaque part that marks it.
 
@@ -412,16 +398,24 @@ def _check_name(function: Function) -> None:
         )
 
 
-def _hosted_tool(tool: HostedTool, type_: str, takes_blocked: bool) -> dict[str, Any]:
+def _hosted_tool(tool: HostedTool, model: str, profile: GeminiProfile) -> dict[str, Any]:
+    """Return the encoded tool.
+
+    https://ai.google.dev/api/caching#Tool (2026-11), and the types in the SDK
+    """
+    type_ = wire_type(tool, model=model, wire=WIRE, profile=profile)
+    options: dict[str, Any] = {}
     match tool:
         case WebSearch():
-            set_options(tool, *(["blocked_domains"] if takes_blocked else []), type_=type_, wire=WIRE)
-            return {"excludeDomains": list(tool.blocked_domains)} if tool.blocked_domains else {}
+            set_options(tool, *(["blocked_domains"] if profile.blocked_domains else []), type_=type_, wire=WIRE)
+            if tool.blocked_domains:
+                options = {"excludeDomains": list(tool.blocked_domains)}
         case ComputerUse():
             set_options(tool, "environment", type_=type_, wire=WIRE)
             if tool.environment not in _ENVIRONMENTS:
                 names = ", ".join(map(repr, _ENVIRONMENTS))
                 raise UsageError(f"environment for Gemini: expected one of {names}, got {tool.environment!r}")
-            return {"environment": _ENVIRONMENTS[tool.environment]}
-    set_options(tool, type_=type_, wire=WIRE)
-    return {}
+            options = {"environment": _ENVIRONMENTS[tool.environment]}
+        case _:
+            set_options(tool, type_=type_, wire=WIRE)
+    return {type_: options}

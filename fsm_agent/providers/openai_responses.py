@@ -103,7 +103,7 @@ class OpenAIResponsesCodec(Codec):
             return to_json(merged_body(body, extra))
 
     def taken_settings(self, settings: Settings, profile: Profile) -> frozenset[str]:
-        return _accepted_settings(profile)
+        return taken_settings(profile) - {"seed"}
 
     def decoder(self, headers: Mapping[str, str]) -> ResponsesDecoder:
         return ResponsesDecoder(headers)
@@ -121,10 +121,6 @@ class OpenAIResponsesCodec(Codec):
                 problem = f"expected an answer, got the item {asked[0]!r}, which only the caller could answer"
                 raise BadReply(f"{problem}; replace that tool with a function", retryable=False)
         return reply
-
-
-def _accepted_settings(profile: Profile) -> frozenset[str]:
-    return taken_settings(profile) - {"seed"}
 
 
 def _tools(request: Request, model: str, profile: Profile) -> dict[str, Any]:
@@ -153,7 +149,6 @@ def _hosted_tool(tool: HostedTool, model: str, profile: Profile) -> dict[str, An
     https://developers.openai.com/api/docs/guides/tools (2026-11), and the types in the SDK
     """
     type_ = wire_type(tool, model=model, wire=WIRE, profile=profile)
-
     match tool:
         case WebSearch():
             return {"type": type_, **_search(tool, type_)}
@@ -225,11 +220,10 @@ def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any
     check_settings(settings, model, profile.changed(stop=False))
     include = [ENCRYPTED_REASONING] if profile.reasoning_name == "encrypted_content" else []
     include += [LOGPROBS] if settings.top_logprobs is not None else []
-    accepted = _accepted_settings(profile)
     limit = settings.max_tokens
     fields = {
-        "temperature": settings.temperature if "temperature" in accepted else None,
-        "top_p": settings.top_p if "top_p" in accepted else None,
+        "temperature": settings.temperature if profile.temperature else None,
+        "top_p": settings.top_p if profile.temperature else None,
         "max_output_tokens": None if limit is None else max(limit, profile.least_max_tokens),
         "reasoning": {"effort": settings.reasoning_effort} if settings.reasoning_effort is not None else None,
         "top_logprobs": settings.top_logprobs or None,
