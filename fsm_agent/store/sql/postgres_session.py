@@ -178,9 +178,10 @@ class Session(ChangeNotifier):
             self._changed.notify_all()
             thread = self._thread
         if is_first:
-            self._waker.close()
+            self._waker.shutdown(socket.SHUT_WR)  # a forked process may have it open too, so closing it wakes nobody
             if thread is not None:
                 thread.join()
+            self._waker.close()
             self._awake.close()
 
     def _start(self) -> None:

@@ -634,6 +634,26 @@ def test_both_sides_of_a_fork_use_it(store: PostgresStore):
     assert store.load("r").run.holder == "parent"
 
 
+@pytest.mark.system
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks are those of POSIX")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_the_parent_of_a_fork_closes_it_while_the_child_lives(store: PostgresStore):
+    store.create("r", "header", agent="a", holder="parent", for_s=LONG_S)
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:  # the child
+        os.close(writing)
+        os.read(reading, 1)
+        os._exit(0)
+    closing_it = threading.Thread(target=store.close, daemon=True)
+    closing_it.start()
+    closing_it.join(20.0)
+    is_closed = not closing_it.is_alive()
+    os.close(writing)
+    os.waitpid(pid, 0)
+    assert is_closed
+
+
 @function(needs_approval=True)
 def refund(order: str) -> str:
     """Pay a customer back."""
