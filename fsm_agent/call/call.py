@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Self, TypedDict, Unpack, cast
+from typing import Any, Generic, Self, TypedDict, Unpack
 
 import pydantic_core
 
@@ -431,7 +431,7 @@ class AgentCall(Process, Generic[Out]):
             code: bytes | str = pickle.dumps(self._code())
         except (pickle.PickleError, *UNPICKLABLE) as error:
             code = str(error)
-        return _received, (self.record, self.prompt.path, code)
+        return _received, (self.record, self.prompt.path, code, self.system_args is None)
 
     def _code(self) -> dict[str, Any]:
         """Return the arguments that the call was made with, except its record."""
@@ -544,18 +544,18 @@ class AgentCall(Process, Generic[Out]):
 CALL_PARTS = tuple(AgentCall.__init__.__kwdefaults__ or ())  # keyword arguments; the attributes have the same names
 
 
-def _remade(record: CallRecord, code: dict[str, Any], is_system_own: bool = False) -> AgentCall:
+def _remade(record: CallRecord, code: dict[str, Any], is_system_own: bool) -> AgentCall:
     call: AgentCall[Any] = AgentCall(record, **code)
     if is_system_own:
         call.system_args = None
     return call
 
 
-def _received(record: CallRecord, path: str, code: bytes | str) -> AgentCall:
+def _received(record: CallRecord, path: str, code: bytes | str, is_system_own: bool) -> AgentCall:
     problem = code
     if isinstance(code, bytes):
         try:
-            return _remade(record, pickle.loads(code))
+            return _remade(record, pickle.loads(code), is_system_own)
         except (pickle.PickleError, *UNPICKLABLE) as error:
             problem = f"{type(error).__name__}: {error}"
-    return AgentCall(record, cast("Any", MissingPrompt(path, str(problem))))
+    return _remade(record, {"prompt": MissingPrompt(path, str(problem))}, is_system_own)

@@ -142,6 +142,18 @@ def test_a_failure_keeps_its_type_its_reason_and_its_call(copied):
     assert (type(same.__cause__), same.__cause__.status) == (Overloaded, 529)
 
 
+@pytest.mark.parametrize("function", [add, Function.of(add, format=lambda value, _: str(value))])
+def test_a_sent_failure_knows_that_the_system_message_is_the_callers(function):
+    """Also if its prompt cannot be sent."""
+    task = [Message.of("system", "Be kind."), Message.of("user", "hi")]
+    agent = Agent(Script(Overloaded("too busy", status=529)), limits=Limits(recalls=0), functions=[function])
+    with pytest.raises(CallFailed) as caught:
+        agent.call(task)
+    script = Script("b")
+    Agent(script).call("again", after=sent(caught.value).result.dialog)
+    assert [m.text for m in script.requests[0].messages if m.role == "system"] == ["Be kind."]
+
+
 def test_a_suspended_call_goes_on_elsewhere():
     same = sent(suspended([erase], deps={"user": "ada"}))
     assert type(same) is CallSuspended
