@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from hashlib import sha256
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -118,10 +119,9 @@ class _Inside:
         self._around.wait_for(process, recorder.run)
         raise Aborted
 
-    def reclaim(self, process: Any) -> Any:
-        """Return a recorder for driving a process again."""
-        assert self._runs is not None
-        return self._runs.claims.begin(process, self._definition)[1]
+    def reclaim(self, process: Any) -> Claimed:
+        """Return a process and its recorder, to drive it again."""
+        return (process, None) if self._runs is None else self._runs.claims.begin(process, self._definition)
 
     @property
     def _definition(self) -> ProcessFactory:
@@ -163,7 +163,8 @@ def call_inside(runnable: Runnable, task: Any, options: Mapping[str, Any], aroun
     if (suspended := one.check_rested(process, recorder)) is not None:
         while process.effects:  # a flow may continue after the first cancellation, and wait again
             process.cancel(WAITING)
-            run(process, environment, listener, None if recorder is None else one.reclaim(process), is_shared=False)
+            process, recorder = one.reclaim(process)
+            run(process, environment, listener, recorder, is_shared=False)
         raise _no_wait(suspended) from suspended
     return process.result()
 
@@ -185,7 +186,9 @@ async def acall_inside(runnable: Runnable, task: Any, options: Mapping[str, Any]
     if (suspended := one.check_rested(process, recorder)) is not None:
         while process.effects:
             process.cancel(WAITING)
-            await arun(process, environment, listener, None if recorder is None else one.reclaim(process))
+            reclaim = partial(one.reclaim, process)
+            process, recorder = await aclaim(reclaim) if one.is_on_disk else reclaim()
+            await arun(process, environment, listener, recorder)
         raise _no_wait(suspended) from suspended
     return process.result()
 

@@ -764,6 +764,29 @@ def test_a_run_that_another_drives_is_waited_for(asking: Ask):
 # Others than agents, and other contexts
 
 
+class Claims(SqliteStore):
+    """Notes which runs are claimed in an event loop, which would stand still meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.in_loops: list[str | None] = []
+
+    def claim(self, holder: str, *, run: str | None = None, **options: Any) -> Any:
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            self.in_loops.append(run)
+        return super().claim(holder, run=run, **options)
+
+
+async def test_a_run_that_cannot_wait_is_ended_without_holding_up_the_event_loop(tmp_path: Path):
+    child = inner(function_call("erase"), functions=[erase])
+    store = Claims(tmp_path / "runs.db")
+    result = await outer(coroutine(child), store=store).acall("Go.", run_id="r")
+    assert "cannot wait for a person" in str(result.function_calls[0].error)
+    assert (store.get("r/1.0/1").is_ended, store.in_loops) == (True, [])
+    store.close()
+
+
 def test_a_context_made_by_hand_calls_the_agent():
     child = inner("Found.", "Found.", function_call("tell_deps"), "Told.", functions=[tell_deps])
     assert Context(deps=None).call(child, "x").output == "Found."
