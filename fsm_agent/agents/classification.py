@@ -125,7 +125,7 @@ class Calibration(Value, frozen=True, kw_only=True):
         middle = fmean(bias)
         return cls(bias={name: value - middle for name, value in zip(names, bias, strict=True)})
 
-    def corrected(self, raw: Mapping[str, float], floor: float = 0.0) -> dict[str, float]:
+    def corrected(self, raw: Mapping[str, float], floor: float) -> dict[str, float]:
         """Return corrected probabilities, which add up to 1.
 
         Args:
@@ -211,11 +211,6 @@ class Scores(Value, frozen=True, kw_only=True):
     def missing(self) -> tuple[str, ...]:
         """The classes for which no probability was reported."""
         return tuple([name for name, mass in self.masses.items() if not mass])
-
-    @classmethod
-    def of_answer(cls, names: Sequence[str], answer: str) -> Scores:
-        """Return the probabilities for an answer that has no log probabilities."""
-        return cls(masses={name: float(name == answer) for name in names}, floor=_UNSEEN, is_measured=False)
 
 
 class ClassNames:
@@ -333,7 +328,7 @@ class ClassParser(Parser[Scores]):
     ``"error"``, the model is asked again.
     """
 
-    def __init__(self, names: Sequence[str], on_missing: OnMissing = "zero") -> None:
+    def __init__(self, names: Sequence[str], on_missing: OnMissing) -> None:
         require("on_missing", on_missing, on_missing in ("zero", "error"), "'zero' or 'error'")
         self._classes = ClassNames(names)
         self._on_missing = on_missing
@@ -349,7 +344,7 @@ class ClassParser(Parser[Scores]):
         if not source.logprobs:
             if answer is None:
                 raise ParseError(wanted)
-            return Scores.of_answer(names, answer)
+            return Scores(masses={name: float(name == answer) for name in names}, floor=_UNSEEN, is_measured=False)
         scores = self._classes.scores(source.logprobs)
         if not (scores.coverage or scores.shared) or (answer is None and source.finish != "length"):
             raise ParseError(wanted)
@@ -362,33 +357,6 @@ def quoted(names: Sequence[str]) -> str:
     """Return names as text: "a", "b" or "c"."""
     *others, last = [f'"{name}"' for name in names]
     return f"{', '.join(others)} or {last}" if others else last
-
-
-def classifier(
-    classes: Sequence[str], prompt: str | Prompt[Any] = QUESTION, on_missing: OnMissing = "zero"
-) -> Prompt[Scores]:
-    """Return a prompt that asks for one of several classes, with log probabilities.
-
-    The question may use the variables ``{{ text }}`` and ``{{ classes }}``.
-    """
-    asked = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
-    shared = ClassNames(classes).longest_shared()
-    settings = {"temperature": 0, "top_logprobs": TOP, "max_tokens": min(shared + 2, _MAX_TOKENS) if shared else 1}
-    return asked.extend(
-        output=str,
-        parser=ClassParser(classes, on_missing),
-        settings={**settings, **asked.settings},
-        on_exception="{{ error_message }}" if asked.on_exception == EXCEPTION else asked.on_exception,
-    )
-
-
-def without_logprobs(prompt: Prompt[Scores]) -> Prompt[Scores]:
-    """Return the prompt for models that do not report log probabilities.
-
-    It has no token limit, because some models think first.
-    """
-    kept = {name: value for name, value in prompt.settings.items() if name not in ("top_logprobs", "max_tokens")}
-    return prompt.extend(parser=prompt.parser, settings=kept)
 
 
 class Ask(NamedTuple):
@@ -421,14 +389,27 @@ class ClassificationRequest:
         return self._found(labels, scores, tuple(results))
 
     def _scored(self, names: tuple[str, ...], suffix: str) -> Generator[Ask, Result, tuple[Scores, list[Result]]]:
-        prompt = classifier(names, self.prompt, self.on_missing)
-        if not self._reports_logprobs():
-            prompt = without_logprobs(prompt)
+        prompt = self._prompt_for(names)
         result = yield self._ask(prompt, names, suffix)
         scores: Scores = result.output
         if not scores.is_measured:
             return scores, [result]
         return (yield from self._distinguished(scores, [result], "classes" in prompt.variables and not suffix))
+
+    def _prompt_for(self, names: Sequence[str]) -> Prompt[Scores]:
+        """Return the prompt that asks for one of these classes."""
+        asked = self.prompt if isinstance(self.prompt, Prompt) else Prompt(self.prompt)
+        shared = ClassNames(names).longest_shared()
+        limit = min(shared + 2, _MAX_TOKENS) if shared else 1
+        settings = {"temperature": 0, "top_logprobs": TOP, "max_tokens": limit, **asked.settings}
+        if not getattr(self.agent._client_of(self.options.get("model")), "reports_logprobs", True):
+            del settings["top_logprobs"], settings["max_tokens"]  # some of these models think first
+        return asked.extend(
+            output=str,
+            parser=ClassParser(names, self.on_missing),
+            settings=settings,
+            on_exception="{{ error_message }}" if asked.on_exception == EXCEPTION else asked.on_exception,
+        )
 
     def _distinguished(
         self, scores: Scores, results: list[Result], may_ask: bool
@@ -475,9 +456,6 @@ class ClassificationRequest:
         """Return the options for one of the calls, with a suffix on the run id, if any."""
         run_id = self.options.get("run_id")
         return {**self.options, "run_id": f"{run_id}{suffix}"} if run_id and suffix else dict(self.options)
-
-    def _reports_logprobs(self) -> bool:
-        return getattr(self.agent._client_of(self.options.get("model")), "reports_logprobs", True)
 
     def _found(self, labels: Mapping[str, Any], scores: Scores, results: tuple[Result, ...]) -> Classification[Any]:
         total = math.fsum(scores.masses.values())
