@@ -277,7 +277,7 @@ class AgentCall(Process, Generic[Out]):
         if type(about) is AskSummary:
             return read_summary(r, about, outcome)  # type: ignore[arg-type]
         if type(outcome) is ModelFailed and outcome.error.kind == ContextTooLong.__name__ and self.view is not None:
-            return "too_long", TooLong(outcome.error, self.view.tightened(r, about.request), outcome.at_s)
+            return "too_long", TooLong(outcome.error, self.view.tightened(r, about.request))
         if type(outcome) is not Replied:
             return read(r, about if type(about) is FunctionCall else None, outcome, self.prompt)
         gate = ApprovalGate(self.has_approver, self.deps)

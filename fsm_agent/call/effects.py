@@ -115,7 +115,6 @@ class AskSummary(EffectValue, frozen=True, kw_only=True):
     max_tokens: int  # a longer summary is not used
     is_priced: bool = False
     client: Any = None  # the client to use; by default, the call's client
-    refusal: ErrorReport | None = None
 
 
 class Sleep(EffectValue, frozen=True):

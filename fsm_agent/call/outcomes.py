@@ -450,8 +450,6 @@ class TooLong(Value, frozen=True):
 
     error: ErrorReport
     shorten_to: int | None  # tokens that the next attempt may have, or None if nothing may be left out
-    at_s: float = 0.0
-    delay_s: float = 0.0
 
 
 class HandedOver(Value, frozen=True, kw_only=True):
