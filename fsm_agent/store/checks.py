@@ -65,13 +65,6 @@ def check_name(what: str, name: str, limit: int = MAX_NAME_BYTES) -> None:
         raise UsageError(f"{what}: expected at most {limit} bytes, got {size}: {safe_repr(name)}; name it by its hash")
 
 
-def check_time(what: str, at_s: float) -> None:
-    """Check that a Unix time is finite and not after `MAX_TIME_S`, so that every store and engine can hold it."""
-    require(what, at_s, is_finite(at_s), "a Unix time, or 0.0 for now")
-    if at_s > MAX_TIME_S:
-        raise UsageError(f"{what}: expected a time up to {MAX_TIME_S:.0f} (the end of the year 9999), got {at_s!r}")
-
-
 def check_path(path: str | os.PathLike[str]) -> None:
     """Refuse a path with characters that no system accepts."""
     try:
@@ -130,12 +123,12 @@ def check_create(
 
 
 def _checked_start(start: Start) -> Start:
-    check_time("due_s", start.due_s)
+    is_time = is_finite(start.due_s) and start.due_s <= MAX_TIME_S  # so that every store and engine can hold it
+    require("due_s", start.due_s, is_time, "a Unix time up to the end of the year 9999, or 0.0 for now")
     is_right = is_whole(start.priority, -MAX_PRIORITY) and start.priority <= MAX_PRIORITY
     require("priority", start.priority, is_right, f"a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
     check_name("the name of a service", start.service)
-    right = "a tuple of run names"
-    require("after", start.after, isinstance(start.after, tuple | list), right)
+    require("after", start.after, isinstance(start.after, tuple | list), "a tuple of run names")
     for run in start.after:
         check_run(run)
     return start.changed(due_s=0.0) if start.due_s < 0.0 else start
@@ -208,7 +201,7 @@ def check_questions(questions: Sequence[Question]) -> None:
             check_text(f"the question {question.key!r}", text)
 
 
-def check_signal(run: str, key: str, body: str, by: str, signal_id: str = "") -> None:
+def check_signal(run: str, key: str, body: str, by: str, signal_id: str) -> None:
     """Check the arguments to `Store.signal`."""
     check_run(run)
     check_text("the key", key)

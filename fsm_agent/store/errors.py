@@ -13,8 +13,7 @@ StoreError                     the store could not perform an operation
 
 from __future__ import annotations
 
-import datetime
-
+from fsm_agent._internal.text import format_moment
 from fsm_agent.errors import FsmAgentError
 
 
@@ -82,7 +81,7 @@ class RunBusy(StoreError):
         self.is_answered = False
 
     def __str__(self) -> str:
-        until = _moment(self.until_s)
+        until = format_moment(self.until_s)
         posted = "; the answers were posted and will reach it, so do not give them again" if self.is_answered else ""
         busy = f"the run {self.run!r} is driven by {self.holder!r}; its lease lasts until {until} and may be renewed;"
         busy += f" call runs.get({self.run!r}).result() to wait for it"
@@ -139,7 +138,7 @@ class AlreadyAnswered(StoreError):
 
     def __str__(self) -> str:
         by = f" by {self.by!r}" if self.by else ""
-        return f"the question {self.key!r} of the run {self.run!r} was answered{by} at {_moment(self.at_s)}"
+        return f"the question {self.key!r} of the run {self.run!r} was answered{by} at {format_moment(self.at_s)}"
 
 
 class SignalExists(StoreError):
@@ -239,10 +238,3 @@ class StoreClosed(StoreError):
 
     def __str__(self) -> str:
         return f"the store {self.store!r} is closed"
-
-
-def _moment(at_s: float) -> str:
-    try:
-        return datetime.datetime.fromtimestamp(at_s, datetime.UTC).isoformat(" ", "seconds")
-    except (ValueError, OverflowError):  # outside the calendar
-        return f"the Unix time {at_s:g}"

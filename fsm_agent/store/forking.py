@@ -149,7 +149,7 @@ def _until(loaded: Loaded, step: int | str | None) -> Loaded:
     if len(loaded.lines) != n:
         raise JournalError(f"the journal: expected {n} entries, as the store counts, got {len(loaded.lines)}")
     step = n if step is None else step
-    if not isinstance(step, int) or not is_whole(step, 0) or step > n:
+    if not is_whole(step, 0) or step > n:
         raise UsageError(f"step of the run {loaded.run.id!r}: expected 0 (before the first entry) to {n}, got {step!r}")
     is_rested = loaded.snapshot is not None and loaded.snapshot[0] <= step
     begins = loaded.snapshot[0] if loaded.snapshot is not None and is_rested else 0

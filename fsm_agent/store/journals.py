@@ -61,10 +61,10 @@ class Journals:
             # A forged snapshot can decompress to any size, so the output is limited.
             unpacker = zlib.decompressobj()
             document = unpacker.decompress(packed, MAX_SNAPSHOT_BYTES)
-            if not unpacker.eof and not unpacker.unconsumed_tail:
-                raise JournalError("the snapshot of the run is damaged: it is truncated")
             if unpacker.unconsumed_tail:
-                raise JournalError(f"the snapshot: expected at most {MAX_SNAPSHOT_BYTES} bytes, got more")
+                raise ValueError(f"expected at most {MAX_SNAPSHOT_BYTES} bytes, got more")
+            if not unpacker.eof:
+                raise ValueError("it is truncated")
             if self.key is None and has_signature(document):
                 raise KeyMissing(run)
             saved: Saved = decoder_of(Saved).decode(verified(document, self.key))

@@ -213,11 +213,10 @@ class LeaseLocks:
             is_used: A function that returns whether an instance has leases.  The files of dead instances without leases
                 are removed.
         """
-        if self._instance is None:
-            with self._lock:
-                if self._instance is None:
-                    self._instance = self._begin(is_used)
-        return self._instance
+        with self._lock:
+            if self._instance is None:
+                self._instance = self._begin(is_used)
+            return self._instance
 
     def is_dead(self, instance: str) -> bool:
         """Return True if the OS process of an instance is known to be dead."""
