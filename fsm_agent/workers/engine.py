@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from importlib import import_module
 
+from fsm_agent._internal.structs import is_whole
 from fsm_agent.errors import UsageError
 from fsm_agent.named_objects import needing
 from fsm_agent.runtime.log import LOG
@@ -80,7 +81,7 @@ class Engine(ABC):
         Raises:
             Exception: If the engine cannot be reached, or the store has failed for too long.
         """
-        require("threads", threads, isinstance(threads, int) and threads >= 1, "a whole number of at least 1")
+        require("threads", threads, is_whole(threads, 1), "a whole number of at least 1")
         interrupting = threading.Timer(self.worker.drain_s or 0.0, self.worker.interrupt)
         try:
             with self.serving(threads):

@@ -143,11 +143,9 @@ class WorkerPool:
                     self._room.release()
             if claimed is not None:
                 self._begin(claimed)
-            elif not self._once:
-                continue
-            elif not self._driving:
-                return
-            else:
+            elif self._once:
+                if not self._driving:
+                    return
                 await asyncio.wait(self._driving, return_when=asyncio.FIRST_COMPLETED)
 
     def _take(self) -> Claimed | None:

@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
@@ -199,10 +199,10 @@ class Worker:
         Raises:
             Exception: If the store has failed for too long, or the code cannot drive a run and ``on_change="stop"``.
         """
-        require("threads", threads, isinstance(threads, int) and threads >= 1, "a whole number of at least 1")
+        require("threads", threads, is_whole(threads, 1), "a whole number of at least 1")
         end_pruning = self._begin_pruning()
         try:
-            return self._unless_failed(portal.call(self._pool(self._drive_in_thread, threads, once)))
+            return self._unless_failed(portal.call(WorkerPool(self, self._drive_in_thread, threads, once).run()))
         finally:
             end_pruning()
 
@@ -219,15 +219,12 @@ class Worker:
         Raises:
             Exception: If the store has failed for too long, or the code cannot drive a run and ``on_change="stop"``.
         """
-        require("tasks", tasks, isinstance(tasks, int) and tasks >= 1, "a whole number of at least 1")
+        require("tasks", tasks, is_whole(tasks, 1), "a whole number of at least 1")
         end_pruning = self._begin_pruning()
         try:
-            return self._unless_failed(await self._pool(self.adrive_claimed, tasks, once))
+            return self._unless_failed(await WorkerPool(self, self.adrive_claimed, tasks, once).run())
         finally:
             await in_thread(end_pruning)
-
-    async def _pool(self, drive: Callable[[Claimed], Awaitable[None]], size: int, once: bool) -> int:
-        return await WorkerPool(self, drive, size, once).run()
 
     def _begin_pruning(self) -> Callable[[], None]:
         if self._keep is None and self._max_age_s is None:
