@@ -75,7 +75,7 @@ def _plain_json(what: str, value: object, depth: int) -> Any:
         require(what, value, not any("\ud800" <= c <= "\udfff" for c in value), "text without lone surrogates")
         return str(value)
     if is_whole(value):
-        return int(value)  # type: ignore[call-overload]
+        return int(value)
     if isinstance(value, float) and is_finite(value):
         return float(value)
     if isinstance(value, Mapping | list | tuple) and not depth:

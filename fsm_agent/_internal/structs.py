@@ -24,6 +24,7 @@ from typing import (
     Literal,
     NewType,
     Self,
+    TypeGuard,
     Union,
     get_args,
     get_origin,
@@ -77,12 +78,12 @@ def without_notes(kind: Any) -> Any:
 _LARGEST = 2**63 - 1  # the largest integer that common readers of JSON accept
 
 
-def is_whole(value: object, least: float = -_LARGEST) -> bool:
+def is_whole(value: object, least: float = -_LARGEST) -> TypeGuard[int]:
     """Return whether a value is an integer of at least ``least`` that JSON keeps exactly.  Booleans do not count."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _LARGEST
 
 
-def is_finite(value: object) -> bool:
+def is_finite(value: object) -> TypeGuard[float]:
     """Return whether a value is a finite number.  Booleans do not count."""
     if type(value) is float:
         return value - value == 0.0
@@ -91,9 +92,9 @@ def is_finite(value: object) -> bool:
     return -sys.float_info.max <= value <= sys.float_info.max
 
 
-def is_amount(value: object) -> bool:
+def is_amount(value: object) -> TypeGuard[float]:
     """Return whether a value is a finite number of at least 0."""
-    return is_finite(value) and value >= 0  # type: ignore[operator]
+    return is_finite(value) and value >= 0
 
 
 Out = TypeVar("Out", default=Any, covariant=True)  # the output of an agent call

@@ -98,15 +98,15 @@ class MeasuredDrive:
     @contextmanager
     def answering(self, key: str, outcome: Any) -> Iterator[None]:
         """Measure a posted answer while the code in the block takes or refuses it."""
-        measurement = _try(self._probe.answering, key, outcome)
+        measurement, raised = _try(self._probe.answering, key, outcome), None
         try:
             yield
         except BaseException as error:
-            if measurement is not None:
-                _try(measurement.end, error)
+            raised = error
             raise
-        if measurement is not None:
-            _try(measurement.end, None)
+        finally:
+            if measurement is not None:
+                _try(measurement.end, raised)
 
     def stepped(self, steps: Sequence[Event]) -> None:
         _try(self._probe.stepped, steps)
