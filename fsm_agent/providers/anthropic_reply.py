@@ -37,7 +37,12 @@ FINISHES: dict[str, Finish] = {
     "refusal": "refusal",
 }
 _READ_KEYS = {"text": {"text"}, "thinking": {"thinking"}, "tool_use": {"id", "name", "input"}}  # kept in our parts
-_TYPES = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "tool_use"}
+_TYPES = {
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "thinking",
+    "input_json_delta": "tool_use",
+}
 # By the type of a block, which is also the key of its text.
 _STREAMED: dict[str, type[Text] | type[Reasoning]] = {"text": Text, "thinking": Reasoning}
 _DIRECT = {"type": "direct"}  # the usual caller of a function: the model itself
@@ -208,12 +213,24 @@ class AnthropicDecoder(Decoder):
             return self._by_index.get(index)
         return self._blocks[-1] if self._blocks else None
 
+    def _block_for(self, index: Any, kind: str) -> _Block | None:
+        """Return the block for this kind of delta, which is begun here if its start never arrived.
+
+        Some gateways send a delta to a block of another type, for example reasoning to the block of the answer:
+        https://github.com/BerriAI/litellm/issues/33224 and https://github.com/sgl-project/sglang/pull/24294 (2026)
+        """
+        block, type_ = self._block(index), _TYPES.get(kind)
+        if type_ is None or (block is not None and (block.type == type_ or block.type not in _READ_KEYS)):
+            return block
+        calls = [other for other in self._blocks if block is not None and other.type == type_ == "tool_use"]
+        return calls[-1] if calls else self._begin(index, {"type": type_})
+
     def _take_delta(self, index: Any, delta: Any) -> None:
-        """Append to a block, which is begun here if its start never arrived."""
+        """Append to a block."""
         if not isinstance(delta, dict):
             return
         kind = text_or_none(delta.get("type")) or ""
-        block = self._block(index) or self._begin(index, {"type": _TYPES[kind]} if kind in _TYPES else None)
+        block = self._block_for(index, kind)
         if block is None:
             return
         match kind:
@@ -225,7 +242,7 @@ class AnthropicDecoder(Decoder):
                 if isinstance(block.data["citations"], list):
                     block.data["citations"].append(delta.get("citation"))
             case "signature_delta":
-                block.data["signature"] = delta.get("signature")
+                block.data["signature"] = delta.get("signature") or block.data.get("signature")
             case _:
                 self._take_pieces(block, delta)
 

@@ -212,6 +212,34 @@ PIECES: dict[str, tuple[list[Any], tuple[Any, ...], list[Delta]]] = {
         (kept(adds_to="text", citations=7), HI),
         [TextDelta("hi")],
     ),
+    "thinking and text in the block of the other": (
+        block(
+            0,
+            {"type": "text", "text": ""},
+            delta("thinking_delta", thinking="h"),
+            delta("thinking_delta", thinking="m"),
+            delta("signature_delta", signature="s"),
+            delta("text_delta", text="h"),
+            delta("text_delta", text="i"),
+        ),
+        (kept(adds_to="thinking", signature="s"), HM, HI),
+        [ReasoningDelta("h"), ReasoningDelta("m"), TextDelta("h"), TextDelta("i")],
+    ),
+    "text in the block of a call": (
+        block(0, use(), arguments('{"a"'), delta("text_delta", text="hi"), arguments(":1}")),
+        (called("f", '{"a":1}'), HI),
+        [FunctionCallStarted(0, "f", "t1"), ArgumentsDelta(0, '{"a"'), TextDelta("hi"), ArgumentsDelta(0, ":1}"), DONE],
+    ),
+    "arguments in the block of a text": (
+        [*text("hi"), *block(1, use())[:1], block(0, {}, arguments('{"a":1}'))[1], *block(1, {})[1:]],
+        (HI, called("f", '{"a":1}')),
+        [TextDelta("hi"), FunctionCallStarted(0, "f", "t1"), ArgumentsDelta(0, '{"a":1}'), DONE],
+    ),
+    "a signature and then an empty one": (
+        block(0, THOUGHT, delta("signature_delta", signature="s"), delta("signature_delta", signature="")),
+        (kept(adds_to="thinking", signature="s"), HM),
+        [ReasoningDelta("hm")],
+    ),
     "what is no delta": (
         [{"type": "message_start", "message": 7}, {"type": "content_block_delta", "index": 0, "delta": 7}, *text("hi")],
         (HI,),
