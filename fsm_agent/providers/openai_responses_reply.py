@@ -180,6 +180,13 @@ class ArrivingItem:
     def total(self, piece: DeltaTarget) -> ArrivingText:
         return self.totals.setdefault(piece, ArrivingText())
 
+    def filled(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Return a whole item without text, with the texts received so far."""
+        for piece, total in self.totals.items():
+            if text := str(total):
+                data = {**data, piece.field: [{"type": piece.part, piece.key: text}] if piece.part else text}
+        return data
+
     def whole(self) -> dict[str, Any]:
         """Return the item, assembled from its pieces if it never arrived as a whole."""
         if self.is_done:
@@ -369,11 +376,13 @@ class ResponsesDecoder(Decoder):
         self.deltas.add_arguments(item.call, "".join(map(str, item.totals.values())))
 
     def _settle(self, item: ArrivingItem, data: dict[str, Any]) -> None:
+        pieces = [piece for piece in PIECES.values() if piece.item == item.kind]
+        if not any(whole_text(piece, data) for piece in pieces):  # some services leave out what they have streamed
+            data = item.filled(data)
         item.data, item.is_done = data, True
         self._start(item)
-        for piece in PIECES.values():
-            if piece.item == item.kind:
-                self._emit(item, piece, item.total(piece).rest(whole_text(piece, data)))
+        for piece in pieces:
+            self._emit(item, piece, item.total(piece).rest(whole_text(piece, data)))
         if item.kind not in CALLS and item.call is not None and not item.is_completed and (call := call_of(data)):
             self.deltas.add_arguments(item.call, call.arguments_json)  # these arguments never come in pieces
         self._end_item(item)

@@ -381,6 +381,23 @@ def test_end_is_the_truth_and_only_what_is_new_is_told() -> None:
     assert (reply.message.text, deltas) == ("hi", [TextDelta("hi")])
 
 
+@pytest.mark.parametrize("has_output", [False, True])
+def test_what_was_streamed_is_kept_if_the_whole_item_lacks_it(has_output: bool) -> None:
+    """As vLLM ends a message with ``content: []``: https://github.com/vllm-project/vllm/pull/36445 (2026)."""
+    hollow = (said(), called("f", ""), {"type": "reasoning", "summary": []})
+    events = (
+        *(added(hollow[0]), text_delta("h"), text_delta("i"), done(hollow[0])),
+        *(added(hollow[1], 1), arguments_delta('{"a":1}', 1), done(hollow[1], 1)),
+        *(added(hollow[2], 2), event("reasoning_summary_text.delta", output_index=2, delta="hm"), done(hollow[2], 2)),
+    )
+    reply, deltas = streamed(stream(*events, output=hollow if has_output else ()))
+    call = FunctionCall(name="f", arguments_json='{"a":1}', provider_id=reply.message.function_calls[0].provider_id)
+    assert known(reply) == (Text("hi"), call, Reasoning(text="hm"))
+    assert [delta.text for delta in deltas if isinstance(delta, TextDelta)] == ["h", "i"]
+    reply, _ = streamed(stream(added(said()), text_delta("hi"), done(REFUSED)))
+    assert (reply.message.text, reply.refusal) == ("", "I can't")
+
+
 @pytest.mark.parametrize("first", [1, 5])
 @pytest.mark.parametrize("has_output", [False, True])
 def test_an_index_that_runs_on_across_items_tells_nothing_twice(first: int, has_output: bool) -> None:
