@@ -296,6 +296,7 @@ class _DialogInTurns(DialogEncoder):
 
     def __init__(self, model: str, profile: AnthropicProfile) -> None:
         self._system_in_dialog = profile.system_in_dialog
+        self._is_claude = "claude" in model.lower()
         self._ids = CallIds(is_plain=True)
         self._toolsets: dict[str, Any] = {}  # by the id of the call
         self._prompts: list[list[Block]] = []
@@ -370,9 +371,11 @@ class _DialogInTurns(DialogEncoder):
                 return self._result(part)
             case FunctionCall() if role == "assistant":
                 return self._call(part, beside.get(TOOLSET))
-            case Reasoning():  # reasoning from another provider's model has no signature for this one
-                is_ours = role == "assistant" and beside.get(ADDS_TO) == "thinking"
-                return {"type": "thinking", "thinking": part.text} if is_ours else None
+            case Reasoning() if role == "assistant" and beside.get(ADDS_TO) == "thinking":
+                # Claude refuses reasoning that it did not sign.  DeepSeek does not sign, and requires it:
+                # https://github.com/decolua/9router/issues/2397 (2026-07)
+                is_taken = beside.get("signature") or not self._is_claude
+                return {"type": "thinking", "thinking": part.text, "signature": ""} if is_taken else None
             case Text() if part.text.strip():  # "text content blocks must contain non-whitespace text"
                 return {"type": "text", "text": part.text}
             case Image() | Document():

@@ -88,7 +88,7 @@ class _Block:
             for key, value in block.items()
             if key != "type" and key not in _READ_KEYS[kind] and value and value != _DIRECT
         }
-        if beside:
+        if beside or (kind == "thinking" and block.get(kind)):  # services other than Anthropic may sign nothing
             yield Opaque(wire=WIRE, data={ADDS_TO: kind, **beside})
         if kind == "tool_use":
             id = text_or_none(block.get("id"))

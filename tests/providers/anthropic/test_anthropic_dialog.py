@@ -20,9 +20,9 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8
 USER = Message.of("user", "hi")
 
 
-def encoded(*messages: Message, output: type = str, **profile: Any) -> dict[str, Any]:
+def encoded(*messages: Message, output: type = str, model: str = "m1", **profile: Any) -> dict[str, Any]:
     request = Request(messages=messages, output=Output(output))
-    return json.loads(CODEC.encode(request, model="m1", profile=AnthropicProfile(**profile), stream=False))
+    return json.loads(CODEC.encode(request, model=model, profile=AnthropicProfile(**profile), stream=False))
 
 
 def turns(*messages: Message, **profile: Any) -> list[Any]:
@@ -256,6 +256,15 @@ def test_what_was_answered_goes_back_unchanged() -> None:
     messages = (USER, whole(message(*ANSWER, container={"id": "c1"})).message)
     assert turns(*messages)[1] == {"role": "assistant", "content": ANSWER}
     assert encoded(*messages)["container"] == "c1"
+
+
+@pytest.mark.parametrize("signature", [{}, {"signature": ""}])
+def test_unsigned_thinking_goes_back_to_all_but_claude(signature: dict[str, Any]) -> None:
+    """DeepSeek and others sign nothing and want it back; Claude refuses what it has not signed."""
+    thought, call = {"type": "thinking", "thinking": "hm", **signature}, ANSWER[-1]
+    messages = (USER, whole(message(thought, call)).message)
+    for model, blocks in (("deepseek-v4-pro", [{**thought, "signature": ""}, call]), ("claude-opus-4-5", [call])):
+        assert encoded(*messages, model=model)["messages"][1]["content"] == blocks
 
 
 def test_of_several_containers_the_newest_is_named() -> None:

@@ -57,7 +57,9 @@ BLOCKS: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
         {"type": "thinking", "thinking": "", "signature": "s"},
         (kept(adds_to="thinking", signature="s"), Reasoning()),
     ),
-    "thinking without a signature": (THOUGHT, (HM,)),
+    "thinking without a signature": (THOUGHT, (kept(adds_to="thinking"), HM)),
+    "thinking with an empty signature": ({**THOUGHT, "signature": ""}, (kept(adds_to="thinking"), HM)),
+    "no thinking at all": ({"type": "thinking", "thinking": ""}, (Reasoning(),)),
     "redacted thinking": (
         {"type": "redacted_thinking", "data": "x"},
         (kept(type="redacted_thinking", data="x"),),
@@ -165,7 +167,7 @@ PIECES: dict[str, tuple[list[Any], tuple[Any, ...], list[Delta]]] = {
     ),
     "blocks that are never begun": (
         [*block(0, None, delta("text_delta", text="hi")), *block(1, None, delta("thinking_delta", thinking="hm"))],
-        (HI, HM),
+        (HI, kept(adds_to="thinking"), HM),
         [TextDelta("hi"), ReasoningDelta("hm")],
     ),
     "pieces behind the end of their block": (
