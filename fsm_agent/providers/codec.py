@@ -818,7 +818,7 @@ class Decoder(ABC):
                 self._is_done = True
                 self.take_held()
                 self.close(is_cut=False)
-            if self._is_done or not bare:
+            if self._is_done or not bare or bare.startswith(b":"):  # some proxies send comments as data
                 return
         if event == "error":
             raise self.reported_error(_json_or_text(data))

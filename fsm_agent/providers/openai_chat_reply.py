@@ -520,15 +520,20 @@ def _usage(usage: Mapping[str, Any]) -> Usage:
     inputs, outputs = object_at(usage, "prompt_tokens_details"), object_at(usage, "completion_tokens_details")
     input_tokens = first_count(usage.get("prompt_tokens"), usage.get("input_tokens"))
     output_tokens = first_count(usage.get("completion_tokens"), usage.get("output_tokens"))
+    cached_tokens = first_count(inputs.get("cached_tokens"), *map(usage.get, _CACHED))
+    written_tokens = first_count(inputs.get("cache_write_tokens"), usage.get("cache_creation_input_tokens"))
     reasoning_tokens = first_count(outputs.get("reasoning_tokens"), usage.get("reasoning_tokens"))
-    if input_tokens is not None and output_tokens is not None and reasoning_tokens:
-        total = first_count(usage.get("total_tokens"))
-        if total == input_tokens + output_tokens + reasoning_tokens:  # xAI does not include reasoning in the output
-            output_tokens += reasoning_tokens
+    if input_tokens is not None and output_tokens is not None:
+        # xAI, and gateways to Gemini, count the reasoning in the total only, as others do with their cache:
+        # https://github.com/mozilla-ai/any-llm/issues/1290 (2026-08)
+        rest = (first_count(usage.get("total_tokens")) or 0) - input_tokens - output_tokens
+        read, written = cached_tokens or 0, written_tokens or 0
+        if rest > 0 and (rest == reasoning_tokens or rest not in (read, written, read + written)):
+            output_tokens += rest
     return Usage(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
-        cached_tokens=first_count(inputs.get("cached_tokens"), *map(usage.get, _CACHED)),
-        cache_write_tokens=first_count(inputs.get("cache_write_tokens"), usage.get("cache_creation_input_tokens")),
+        cached_tokens=cached_tokens,
+        cache_write_tokens=written_tokens,
         reasoning_tokens=reasoning_tokens,
     )

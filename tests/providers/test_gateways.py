@@ -291,6 +291,14 @@ class TestChoices:
             assert (reply.message.text, told, reply.finish) == (f"{read}{read}", f"{read}{read}", "stop")
 
 
+@pytest.mark.parametrize("codec", [CHAT, RESPONSES, ANTHROPIC, GEMINI], ids=lambda codec: codec.name)
+def test_a_comment_that_a_proxy_sends_as_data_says_nothing(codec: Any) -> None:
+    """As Vertex AI does: https://github.com/anomalyco/opencode/issues/50871 (2026-09)."""
+    decoder = codec.decoder({})
+    assert decoder.feed(b"data: : keepalive\n\ndata::\n\n") == []
+    assert not decoder.has_failed
+
+
 BEGUN = {"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": 15, "cache_read_input_tokens": 4}}}
 SAID = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Hi"}}
 STOPPED = {

@@ -151,6 +151,14 @@ USAGES = {
         {"prompt_tokens": 12, "completion_tokens": 1, "total_tokens": 241, "reasoning_tokens": 228},
         Usage(input_tokens=12, output_tokens=229, reasoning_tokens=228),
     ),
+    "Gemini behind gateways": (
+        {"prompt_tokens": 20, "completion_tokens": 198, "total_tokens": 623},
+        Usage(input_tokens=20, output_tokens=603),
+    ),
+    "a cache beside the input": (
+        {"prompt_tokens": 9, "completion_tokens": 5, "total_tokens": 21, "cache_read_input_tokens": 7},
+        Usage(input_tokens=9, output_tokens=5, cached_tokens=7),
+    ),
     "DeepSeek": (
         {"prompt_tokens": 9, "completion_tokens": 5, "prompt_cache_hit_tokens": 8, "prompt_cache_miss_tokens": 1},
         Usage(input_tokens=9, output_tokens=5, cached_tokens=8),
