@@ -544,7 +544,7 @@ def _read_cancellation(answer: Signal) -> Signal | None:
 def _find_lost_approval(process: Process, signals: Sequence[Signal]) -> str | None:
     """Describe an approval, posted or in the journal, that this code cannot act on, or return None if there is none."""
     found = lost_approval(process)
-    for signal in signals if found is None else ():
+    for signal in signals:
         with suppress(ValueError):  # the signal cannot be read; the driver refuses it later
             posted = from_json(signal.body, Posted)
             found = found or loses(process, posted.key, process.decode(posted.key, bytes(posted.outcome)))

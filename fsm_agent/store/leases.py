@@ -109,7 +109,7 @@ class LeaseRenewer:
             self._wait(polls_at_s)
             is_poll = time.monotonic() >= polls_at_s
             recorders = self._recorders()
-            for store, lease_s, group in _grouped(recorders):
+            for (store, lease_s), group in _grouped(recorders).items():
                 try:
                     self._renew(store, lease_s, group)
                     if is_poll and not store.is_volatile:
@@ -173,12 +173,11 @@ def _fetch(store: Store, recorders: list[Holder]) -> None:
         _log.warning("%s: signals could not be fetched: %s", _named(recorders), error)
 
 
-def _grouped(recorders: Iterable[Holder]) -> Iterator[tuple[Store, float, list[Holder]]]:
-    groups: dict[tuple[int, float], list[Holder]] = {}
+def _grouped(recorders: Iterable[Holder]) -> dict[tuple[Store, float], list[Holder]]:
+    groups: dict[tuple[Store, float], list[Holder]] = {}
     for recorder in recorders:
-        groups.setdefault((id(recorder.store), recorder.lease_s), []).append(recorder)
-    for (_, lease_s), group in groups.items():
-        yield group[0].store, lease_s, group
+        groups.setdefault((recorder.store, recorder.lease_s), []).append(recorder)
+    return groups
 
 
 def _named(recorders: list[Holder]) -> str:

@@ -27,7 +27,6 @@ from fsm_agent.call.outcomes import Cancelled, Injected, Outcome, RunAgain, Stop
 from fsm_agent.call.process import INBOX, prefix_of
 from fsm_agent.errors import JournalError, OutcomeError, UsageError
 from fsm_agent.store import checks
-from fsm_agent.store.checks import check_answers, check_one_answer
 from fsm_agent.store.claiming import Claims, ProcessFactory, replay_run
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.forking import fork, past_of
@@ -212,7 +211,7 @@ class Runs:
                 raise UsageError(f"the answer to {key!r}: expected {right}, got {outcome!r:.80}")
         named = {}
         if signal_id:
-            check_one_answer(answers)
+            checks.check_one_answer(answers)
             content = content or to_json([[key, from_json(to_json(outcome), Any)] for key, outcome in answers.items()])
             if self.is_posted(run, signal_id, content):
                 return
@@ -220,7 +219,7 @@ class Runs:
         asked = {""}
         if any(answers):
             row = self.store.get(run)
-            check_answers(answers, row, typed)
+            checks.check_answers(answers, row, typed)
             asked |= {question.key for question in row.waits}
         # Everything that can fail comes before the first post.  The store refuses a key that is not asked.
         keys = sorted(answers, key=lambda key: key in asked or prefix_of(key) == INBOX)
@@ -499,16 +498,16 @@ def _redact_journal(loaded: Loaded, redact: Callable[[Outcome], Outcome]) -> Ite
     header = to_json(_redact_header(header_of(loaded.header), redact))
     yield '{"redacted":"this export cannot be resumed or replayed",' + header[1:]
     for text in loaded.lines:
-        n, key, raw, steps, fence = (line := line_of(text)).n, line.key, bytes(line.outcome), line.steps, line.fence
-        if retried_in(line) is not None:
-            yield to_json(Line(n=n, key=key, outcome=line.outcome, steps=steps, fence=fence))
-            continue
-        try:
-            outcome: Outcome = from_json(raw, Outcome)
-        except ValueError as error:
-            raise JournalError(f"entry {n} cannot be redacted, since it is not of an agent call: {error}") from None
-        changed = msgspec.Raw(to_json(redact(outcome)).encode())
-        yield to_json(Line(n=n, key=key, outcome=changed, steps=steps, fence=fence))
+        line = line_of(text)
+        outcome = line.outcome
+        if retried_in(line) is None:
+            try:
+                found: Outcome = from_json(bytes(outcome), Outcome)
+            except ValueError as error:
+                what = f"entry {line.n} cannot be redacted, since it is not of an agent call"
+                raise JournalError(f"{what}: {error}") from None
+            outcome = msgspec.Raw(to_json(redact(found)).encode())
+        yield to_json(Line(n=line.n, key=line.key, outcome=outcome, steps=line.steps, fence=line.fence))
 
 
 def _redact_header(header: Header, redact: Callable[[Outcome], Outcome]) -> Header:
