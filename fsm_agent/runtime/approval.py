@@ -61,9 +61,8 @@ class AskActivity(Activity, ABC):
         return self.user_function() is not None
 
     async def perform(self) -> Outcome | None:
-        if inspect.iscoroutinefunction(self.user_function()):
-            return self._dated_outcome_of(await self.ask())
-        answer = await in_thread(self.ask)
+        is_async = inspect.iscoroutinefunction(self.user_function())
+        answer = self.ask() if is_async else await in_thread(self.ask)
         return self._dated_outcome_of(await answer if inspect.isawaitable(answer) else answer)
 
     def _dated_outcome_of(self, answer: Any) -> Outcome | None:

@@ -200,9 +200,9 @@ async def in_thread(work: Callable[[], T]) -> T:
         raise
 
 
-def _deliver(ended: asyncio.Future[Settled[T]], outcome: Settled[T]) -> None:
-    if not ended.done():
-        ended.set_result(outcome)
+def _deliver(future: asyncio.Future[T], value: T) -> None:
+    if not future.done():
+        future.set_result(value)
 
 
 def _settled(work: Callable[[], T]) -> Settled[T]:
@@ -463,12 +463,7 @@ async def _pump(items: AsyncGenerator[T], arriving: queue.SimpleQueue[Any]) -> N
 
 def open_gate(gate: asyncio.Future[None]) -> None:
     """Let the task that waits for the gate continue.  This is safe from any thread."""
-    gate.get_loop().call_soon_threadsafe(_open, gate)
-
-
-def _open(gate: asyncio.Future[None]) -> None:
-    if not gate.done():
-        gate.set_result(None)
+    gate.get_loop().call_soon_threadsafe(_deliver, gate, None)
 
 
 def _arrivals(task: LoopTask[Any], arriving: queue.SimpleQueue[Any]) -> Generator[Any]:
