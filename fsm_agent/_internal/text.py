@@ -36,6 +36,11 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
+def cut(text: str, most: int) -> str:
+    """Return text, cut to at most ``most`` characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def in_seconds(time: Any) -> Any:
     """Return a timedelta in seconds, and any other value unchanged."""
     return time.total_seconds() if isinstance(time, timedelta) else time

@@ -20,6 +20,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from fsm_agent._internal.structs import type_adapter
 from fsm_agent._internal.system import with_place
+from fsm_agent._internal.text import cut
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.runnable import USED_INSIDE
 from fsm_agent.call.effects import Request
@@ -125,8 +126,7 @@ class Program(SyncVerbs):
         """Return the error for a function's exception, after which the request is not retried."""
         if isinstance(error, TimeoutError) and not str(error):
             return ProgramError(f"{self._named} did not return in time")
-        text = " ".join(error_text(error).split())
-        text = text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
+        text = cut(" ".join(error_text(error).split()), MAX_SHOWN_CHARS)
         told = with_place(f"{self._named} raised {type(error).__name__}: {text}".removesuffix(": "), error)
         if isinstance(error, CallSuspended) or hasattr(error, "wake_at_s"):  # a call or a flow is suspended
             waits = with_place(

@@ -27,7 +27,7 @@ from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.functions.context import Delegate
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import Default
-from fsm_agent.messages.events import Event, Inside
+from fsm_agent.messages.events import Event, unwrapped
 from fsm_agent.messages.message import FunctionCall
 
 
@@ -174,9 +174,7 @@ class Delegation:
     def within_budget(self, record: CallRecord, steps: list[Event]) -> CallRecord:
         """End the call if it and its inner agents have together exceeded its budget, and return the record."""
         if record.ending is None and record.children and exceeded(record):
-            newest = steps[-1]
-            step: Any = newest.event if isinstance(newest, Inside) else newest
-            overrun = Overrun(at_s=step.at_s)
+            overrun = Overrun(at_s=unwrapped(steps[-1])[1].at_s)
             return self._take(record, "over_budget", "", overrun, overrun, steps)
         return record
 

@@ -11,7 +11,17 @@ from typing import Any
 
 from fsm_agent.call.effects import RunFunction
 from fsm_agent.call.journal import stored_name
-from fsm_agent.call.process import SEPARATOR, Process, along, inside, open_effects, questions_of, wakes_at_s
+from fsm_agent.call.process import (
+    SEPARATOR,
+    Process,
+    along,
+    inside,
+    open_effects,
+    process_at,
+    questions_of,
+    subject_of,
+    wakes_at_s,
+)
 from fsm_agent.call.record import CallRecord, ProcessRecord
 from fsm_agent.messages.events import (
     Done,
@@ -19,9 +29,9 @@ from fsm_agent.messages.events import (
     FunctionEnded,
     FunctionStarted,
     HistoryChanged,
-    Inside,
     Stepped,
     Suspended,
+    unwrapped,
 )
 from fsm_agent.messages.message import FunctionCall
 
@@ -45,7 +55,7 @@ def with_history(process: Process, before: Any, events: Sequence[Event]) -> Sequ
     told = set[str]()
     found: list[Event] = []
     for event in events:
-        path, step = (event.path, event.event) if type(event) is Inside else ("", event)
+        path, step = unwrapped(event)
         if type(step) is Stepped and path not in told:
             told.add(path)
             if (change := _change_at(process, before, path)) is not None:
@@ -81,14 +91,14 @@ def _change_at(process: Process, before: Any, path: str) -> HistoryChanged | Non
 def with_functions(outer: Any, steps: Sequence[Event]) -> Iterator[Event]:
     """Yield the steps, with `FunctionStarted` before an inner agent's first step and `FunctionEnded` after its last."""
     for event in steps:
-        path, step = (event.path, event.event) if isinstance(event, Inside) else ("", event)
+        path, step = unwrapped(event)
         if isinstance(step, Stepped):
             around, _, name = path.rpartition(SEPARATOR)
             if step.trigger == "begun" and name.startswith(f"{RunFunction.prefix}:"):
-                f = _requested(_at(outer, around), name)
+                f = _requested(process_at(outer, around), name)
                 yield inside(around, FunctionStarted(f.id, f.name, f.arguments_json))
-            if step.trigger in _ENDS and (inner := _at(outer, path).inners.get(step.key)) is not None:
-                f = _requested(_at(outer, path), step.key)
+            if step.trigger in _ENDS and (inner := process_at(outer, path).inners.get(step.key)) is not None:
+                f = _requested(process_at(outer, path), step.key)
                 duration_s = step.at_s - inner.process.record.started_at_s
                 yield inside(
                     path, FunctionEnded(f.id, f.name, f.error or f.result or "", f.error is not None, duration_s)
@@ -96,15 +106,8 @@ def with_functions(outer: Any, steps: Sequence[Event]) -> Iterator[Event]:
         yield event
 
 
-def _at(outer: Any, path: str) -> Any:
-    process = outer
-    for inner, _ in along(outer, path):
-        process = inner.process
-    return process
-
-
 def _requested(call: Any, name: str) -> FunctionCall:
-    id, record = name.partition(":")[2], call.record
+    id, record = subject_of(name), call.record
     for f in (*record.round, *reversed(record.function_calls)):
         if f.id == id:
             return f  # type: ignore[no-any-return]

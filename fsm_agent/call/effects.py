@@ -16,7 +16,7 @@ import msgspec
 
 from fsm_agent._internal.masking import masked_arguments
 from fsm_agent._internal.structs import Value, to_json
-from fsm_agent._internal.text import plain
+from fsm_agent._internal.text import cut, plain
 from fsm_agent.call.outcomes import (
     Approved,
     Begun,
@@ -269,8 +269,7 @@ def _about(effect: Effect) -> str:
     if what is None or isinstance(effect, Begin | CallModel | AskSummary | Sleep | CheckOutput):
         return ""
     text = f"{effect.call.name}({masked_arguments(effect.call.arguments_json[:_MOST_READ])})"
-    text = plain(text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…")
-    return f" ({what} of {text})"
+    return f" ({what} of {plain(cut(text, _MOST_SHOWN))})"
 
 
 def _next_step(effect: Effect, run: str, driver: str, one: str) -> str:

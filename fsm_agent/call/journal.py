@@ -23,8 +23,9 @@ from typing import Any, Literal
 import msgspec
 
 from fsm_agent._internal.structs import Tagged, Value, decoder_of, from_json
+from fsm_agent._internal.text import cut
 from fsm_agent.errors import JournalError, SnapshotError, UsageError
-from fsm_agent.messages.events import Event, Inside, Stepped
+from fsm_agent.messages.events import Event, Stepped, unwrapped
 from fsm_agent.validation import safe_repr
 
 VERSION: Literal[1] = 1
@@ -330,25 +331,21 @@ def is_signed(line: str) -> bool:
 
 def step_of(event: Event) -> tuple[str, str]:
     """Return `(path, trigger)` for a step."""
-    if type(event) is Stepped:
-        return "", event.trigger
-    assert isinstance(event, Inside)
-    assert isinstance(event.event, Stepped)
-    return event.path, event.event.trigger
+    path, step = unwrapped(event)
+    return path, step.trigger
 
 
 def steps_json(events: Sequence[Event], begun: Sequence[Beginning] = ()) -> str:
     """Return the fields of a line about some steps and the inner processes that began, as JSON without braces."""
-    to = [event.to if type(event) is Stepped else event.event.to for event in events]  # type: ignore[union-attr]
-    why = _why(events[0]) if events else ""
-    return _fields(_Steps(tuple(map(step_of, events)), tuple(to), tuple(begun), why))
+    steps = [unwrapped(event) for event in events]
+    triggers = [(path, step.trigger) for path, step in steps]
+    why = _why(steps[0][1]) if steps else ""
+    return _fields(_Steps(tuple(triggers), tuple([step.to for _, step in steps]), tuple(begun), why))
 
 
-def _why(step: Event) -> str:
+def _why(step: Stepped) -> str:
     """Return why a step refused a reply or made the call fail, or an empty string."""
-    own: Any = step if type(step) is Stepped else step.event  # type: ignore[union-attr]
-    why: str = own.told or (own.detail if own.to == _FAILED else "")
-    return why if len(why) <= WHY_CHARS else f"{why[: WHY_CHARS - 1]}…"
+    return cut(step.told or (step.detail if step.to == _FAILED else ""), WHY_CHARS)
 
 
 def _fields(steps: _Steps) -> str:

@@ -29,10 +29,11 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from fsm_agent._internal.scope import ScopedValue
 from fsm_agent._internal.structs import Value
+from fsm_agent._internal.text import cut
 from fsm_agent.call.journal import TASK_CHARS, Beginning, Entry, Journal, steps_json
 from fsm_agent.call.machine import Explanation, Row, RowMachine, explain, explain_step, take_row
 from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
-from fsm_agent.messages.events import Event, Inside, Question, Stepped
+from fsm_agent.messages.events import Event, Inside, Question, Stepped, unwrapped
 from fsm_agent.messages.reply import Usage
 from fsm_agent.validation import require, safe_repr
 
@@ -183,6 +184,13 @@ def along(process: Any, path: str) -> Iterator[tuple[ChildHandle, str]]:
         inner: ChildHandle = process.inners[name]
         process = inner.process
         yield inner, path
+
+
+def process_at(process: Any, path: str) -> Any:
+    """Return the process at a path, which may have ended."""
+    for inner, _ in along(process, path):
+        process = inner.process
+    return process
 
 
 def open_effects(process: Process) -> Sequence[EffectValue]:
@@ -519,13 +527,13 @@ class Process(ABC):
         """
         if isinstance(event, Inside):
             try:
-                *_, (inside, _) = along(self, event.path)
+                inside = process_at(self, event.path)
             except LookupError as error:
                 raise UsageError(
                     "the step: expected one of a nested process that this process still holds, got one of"
                     f" {event.path!r}; a run that was read from a store holds only nested processes that have not ended"
                 ) from error
-            return inside.process.explain(event.event)  # type: ignore[no-any-return]
+            return inside.explain(event.event)  # type: ignore[no-any-return]
         if isinstance(event, Stepped):
             return explain_step(self.rows, event)
         check_given(key, event)
@@ -599,12 +607,12 @@ class Process(ABC):
 
     def _beginnings(self, steps: Sequence[Event]) -> list[Beginning]:
         found = list[Beginning]()
-        for step in steps:
-            if type(step) is Inside and step.event.trigger == "begun":  # type: ignore[union-attr]
-                *_, (inner, _) = along(self, step.path)
-                kind, task = inner.process.beginning(step.path.rpartition(SEPARATOR)[2])
-                cut = task if len(task) <= TASK_CHARS else f"{task[: TASK_CHARS - 1]}…"
-                found.append(Beginning(step.path, kind, inner.name, cut))
+        for event in steps:
+            path, step = unwrapped(event)
+            if path and step.trigger == "begun":
+                *_, (inner, _) = along(self, path)
+                kind, task = inner.process.beginning(path.rpartition(SEPARATOR)[2])
+                found.append(Beginning(path, kind, inner.name, cut(task, TASK_CHARS)))
         return found
 
     def slot(self, key: str) -> str:
@@ -786,9 +794,9 @@ class Process(ABC):
 
 def inside(path: str, event: Event) -> Event:
     """Return an event from a path as the outer process reports it: wrapped in a single `Inside`, at any depth."""
-    if isinstance(event, Inside):
-        return Inside(join_path(path, event.path), event.event)
-    return Inside(path, event) if path else event
+    inner, event = unwrapped(event)
+    whole = join_path(path, inner)
+    return Inside(whole, event) if whole else event
 
 
 def _new_children(children: Any, known: Mapping[str, Any]) -> list[str]:

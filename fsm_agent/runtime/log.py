@@ -12,8 +12,9 @@ from copy import copy
 from typing import Any
 
 from fsm_agent._internal.masking import mask_keys
-from fsm_agent._internal.text import plain
+from fsm_agent._internal.text import cut, plain
 from fsm_agent.call.outcomes import ModelFailed, Replied, Returned
+from fsm_agent.call.process import join_path, subject_of
 from fsm_agent.call.record import FAILURES, CallRecord
 from fsm_agent.messages.events import (
     Done,
@@ -25,6 +26,7 @@ from fsm_agent.messages.events import (
     Stepped,
     Suspended,
     Where,
+    unwrapped,
 )
 
 MAX_WORDS = 300  # characters of a detail
@@ -46,7 +48,7 @@ def log_steps(record: Any, steps: Sequence[Any], outcome: Any, *, is_every: bool
     ``record`` is the process's record after the steps.
     """
     for event in steps:
-        step: Any = event.event if type(event) is Inside else event
+        _, step = unwrapped(event)
         has_failed = step.trigger in FAILURES or (step.to == "Failed" and step.trigger != "cancelled")
         if has_failed or step.guard == _LAST_ROUND:
             LOG.warning("%s", step_line(record, event, outcome))
@@ -65,16 +67,13 @@ def log_error(level: int, line: str, error: Exception) -> None:
 
 def words(text: str, at_most: int = MAX_WORDS) -> str:
     """Return ``text`` as it may appear in a log line: masked, plain, on one line, and cut to ``at_most`` characters."""
-    line = " ".join(_clean(text, at_most).split())
-    return line if len(line) <= at_most else f"{line[: at_most - 1]}…"
+    return cut(" ".join(_clean(text, at_most).split()), at_most)
 
 
 def step_line(record: Any, event: Stepped | Inside, outcome: Any) -> str:
     """Return the log line for a step.  ``record`` is the process's record after the step."""
-    name, step = getattr(record, "id", ""), event
-    if isinstance(event, Inside):
-        name, step = f"{name}/{event.path}", event.event  # type: ignore[assignment]
-    assert isinstance(step, Stepped)
+    path, step = unwrapped(event)
+    name = join_path(getattr(record, "id", ""), path)
     line = f"{step.source} -> {step.to}: {step.trigger}"
     line += f" [{step.guard}]" if step.guard else ""
     line += f" ({step.key})" if step.key else ""
@@ -98,7 +97,7 @@ def _subject(record: Any, event: Stepped | Inside, outcome: Any) -> str:
         return words(", ".join([f.name for f in outcome.reply.message.function_calls]))
     if not isinstance(record, CallRecord) or not isinstance(event, Stepped):
         return ""
-    id = event.key.partition(":")[2]
+    id = subject_of(event.key)
     names = [f.name for f in (*record.round, *record.newest_round) if f.id == id]
     failed = " failed" if isinstance(outcome, Returned) and outcome.is_error else ""
     return f"{words(names[0])}{failed}" if names else ""
@@ -166,14 +165,13 @@ class LoggingHook:
     def on_event(self, event: Event) -> None:
         """Log an event.  If the hook is used as a sink, the event's call is unknown."""
         try:
-            self._log(event, self._where)
+            self._log(event)
         except Exception:
             _LOG.exception("a %s could not be logged", type(event).__name__)
 
-    def _log(self, event: Any, where: Where) -> None:
-        if isinstance(event, Inside):
-            self._log(event.event, where if where.path else where.changed(path=event.path))
-            return
+    def _log(self, event: Any) -> None:
+        path, event = unwrapped(event)
+        where = self._where if self._where.path or not path else self._where.changed(path=path)
         name = type(event).__name__
         level = _LEVELS.get(name)
         if level is None or not self._logger.isEnabledFor(level):

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from opentelemetry.trace import SpanKind
 
 from fsm_agent._internal.masking import mask_keys, masked_arguments
+from fsm_agent._internal.text import cut
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import AskApproval, AskSummary, CallModel, CheckOutput, Reconcile, RunFunction, Sleep
 from fsm_agent.call.outcomes import CheckFailed, CheckRefused, FunctionFailed, ModelFailed, Replied, Returned
@@ -222,4 +223,4 @@ def _parts(message: Message) -> list[dict[str, Any]]:
 
 
 def _text(text: str) -> str:
-    return mask_keys(text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…")
+    return mask_keys(cut(text, MAX_TEXT))

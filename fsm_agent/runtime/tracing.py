@@ -28,7 +28,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from fsm_agent._internal import __version__
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.process import SEPARATOR, Process, prefix_of
-from fsm_agent.messages.events import Event, Inside, Stepped
+from fsm_agent.messages.events import Event, Stepped, unwrapped
 from fsm_agent.runtime import span_names as names
 from fsm_agent.runtime.activity import Activity
 from fsm_agent.runtime.drive_loop import Driver
@@ -294,12 +294,9 @@ class DriveSpans:
     def stepped(self, steps: Sequence[Event]) -> None:
         flows: dict[str, list[Stepped]] = {}
         for event in steps:
-            path, step = "", event
-            if type(event) is Inside:
-                path, step = event.path, event.event
-            assert isinstance(step, Stepped)
-            if step.trigger in _TRIED_AGAIN:
-                self._count_retry(step)
+            path, step = unwrapped(event)
+            if step.trigger in _TRIED_AGAIN and step.to != "Failed":
+                self._of.retries.add(1, {names.RETRY: _TRIED_AGAIN[step.trigger]})
             if (place := self._places.get(path)) is not None:
                 if place.steps >= 0:
                     flows.setdefault(path, []).append(step)
@@ -316,10 +313,6 @@ class DriveSpans:
             self._close_inside(f"{path}{SEPARATOR}{step.key}" if path else step.key)
         if path and place.process.record.ending is not None:
             self._close_inside(path)
-
-    def _count_retry(self, step: Stepped) -> None:
-        if step.to != "Failed":
-            self._of.retries.add(1, {names.RETRY: _TRIED_AGAIN[step.trigger]})
 
     def _follow_flow(self, place: Place, path: str = "", taken: Sequence[Stepped] = ()) -> None:
         """End the span of the state that a flow has left, and begin the span of its current state."""

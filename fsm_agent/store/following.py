@@ -16,10 +16,10 @@ from fsm_agent.call.derived_events import last_event
 from fsm_agent.call.effects import CallModel, RunFunction
 from fsm_agent.call.journal import header_of, line_of, retried_in
 from fsm_agent.call.outcomes import FunctionFailed, Outcome, Replied, Returned
-from fsm_agent.call.process import SEPARATOR, along, prefix_of
+from fsm_agent.call.process import SEPARATOR, inside, prefix_of, process_at, subject_of
 from fsm_agent.call.replaying import replay
 from fsm_agent.errors import JournalError, ReplayError
-from fsm_agent.messages.events import Event, FunctionEnded, Inside, ReplyCompleted, Stepped
+from fsm_agent.messages.events import Event, FunctionEnded, ReplyCompleted, Stepped, unwrapped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.store.claiming import ProcessFactory, replay_run
 from fsm_agent.store.history import RETRIED, read
@@ -117,12 +117,12 @@ class Follower:
         if retried_in(entry) is not None:
             return
         if isinstance(outcome, Replied) and prefix_of(entry.key) == CallModel.prefix:
-            yield _inside(entry.key.rpartition(SEPARATOR)[0], ReplyCompleted(outcome.reply))
+            yield inside(entry.key.rpartition(SEPARATOR)[0], ReplyCompleted(outcome.reply))
         as_events, returned = getattr(process, "as_events", None), _ended(entry.key, outcome)
         for event in process.steps if as_events is None else as_events(before, process.steps):
             if (ended := _function_ended(process, event, returned)) is not None:
                 yield ended
-            if not isinstance(event.event if isinstance(event, Inside) else event, FunctionEnded):
+            if not isinstance(unwrapped(event)[1], FunctionEnded):
                 yield event  # `FunctionEnded` was reported above
 
     def last(self) -> Event:
@@ -141,18 +141,16 @@ def _function_ended(process: Any, event: Event, returned: FunctionEnded | None) 
 
     For a function that is a state of a flow, ``returned`` is the event from the entry itself.
     """
-    path, step = (event.path, event.event) if isinstance(event, Inside) else ("", event)
+    path, step = unwrapped(event)
     if not isinstance(step, Stepped) or prefix_of(step.key) != RunFunction.prefix:
         return None
-    for inner, _ in along(process, path):
-        process = inner.process
-    id = step.key.partition(":")[2]
-    record = process.record  # calls of an open round are only in `round`
+    id, record = subject_of(step.key), process_at(process, path).record
+    # Calls of an open round are only in `round`.
     for call in chain(getattr(record, "round", ()), reversed(getattr(record, "function_calls", ()))):
         if call.id == id:
             text = call.result if call.error is None else call.error
-            return _inside(path, FunctionEnded(id, call.name, text or "", call.error is not None, 0.0))
-    return None if returned is None or returned.id != id else _inside(path, returned)
+            return inside(path, FunctionEnded(id, call.name, text or "", call.error is not None, 0.0))
+    return None if returned is None or returned.id != id else inside(path, returned)
 
 
 def written_events(runs: Runs, run: str, after: int, end: int) -> Iterator[Event]:
@@ -173,17 +171,13 @@ def written_events(runs: Runs, run: str, after: int, end: int) -> Iterator[Event
         if entry.n <= after or entry.kind == RETRIED:
             continue
         if reply is not None:
-            yield _inside(entry.path, ReplyCompleted(reply))
+            yield inside(entry.path, ReplyCompleted(reply))
         ended = _ended(entry.key, entry.outcome, asked.get(entry.path, ()))
         for move in entry.moves:
             if ended is not None and move.path == entry.path:
-                yield _inside(move.path, ended)
+                yield inside(move.path, ended)
                 ended = None
-            yield _inside(move.path, move.step)
-
-
-def _inside(path: str, event: Event) -> Event:
-    return Inside(path, event) if path else event
+            yield inside(move.path, move.step)
 
 
 def _ended(key: str, outcome: Outcome | None, asked: Sequence[FunctionCall] = ()) -> FunctionEnded | None:
@@ -193,7 +187,7 @@ def _ended(key: str, outcome: Outcome | None, asked: Sequence[FunctionCall] = ()
     """
     if not isinstance(outcome, Returned | FunctionFailed) or prefix_of(key) != RunFunction.prefix:
         return None
-    id = key.rpartition(SEPARATOR)[2].partition(":")[2]
+    id = subject_of(key)
     number = id.rpartition(".")[2]
     is_asked = number.isdecimal() and "#" not in id and int(number) < len(asked)
     name = asked[int(number)].name if is_asked else id.partition("#")[0]

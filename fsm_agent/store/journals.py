@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from fsm_agent._internal.structs import decoder_of, from_json, to_json
-from fsm_agent._internal.text import plain
+from fsm_agent._internal.text import cut, plain
 from fsm_agent.call.journal import Chain, KeyMissing, has_signature, is_signed, key_bytes, verified
 from fsm_agent.errors import JournalError
 from fsm_agent.store.recorder import Saved
@@ -116,8 +116,7 @@ def title_of(header: str) -> str:
     elif data:
         texts.append(_words(data))
     text = ", ".join(texts)[: 2 * TITLE_CHARS]
-    text = " ".join((text if text.isprintable() else plain(text)).split())
-    return text if len(text) <= TITLE_CHARS else f"{text[: TITLE_CHARS - 1]}…"
+    return cut(" ".join(plain(text).split()), TITLE_CHARS)
 
 
 def _words(value: Any) -> str:
