@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
-from inspect import signature
+from inspect import getdoc, signature
 from itertools import pairwise
 from pathlib import Path
 
@@ -104,5 +104,5 @@ def test_every_public_name_has_an_example():
 
 
 def test_help_explains_each_field_of_the_limits():
-    said = Limits.__doc__ or ""
-    assert [name for name in signature(Limits).parameters if f"        {name}: " not in said] == []
+    said = getdoc(Limits) or ""
+    assert [name for name in signature(Limits).parameters if f"\n    {name}: " not in said] == []

@@ -421,6 +421,8 @@ async def test_events_of_ones_own_front_end_are_json_with_the_path_of_what_is_in
     assert len(told) == len(events)
     assert told[-1]["type"] == "result"
     inside = [data for data in told if data.get("path") == "run:1.0"]
-    assert "Guten Tag" in "".join([data["text"] for data in inside if data["type"] == "text_delta"])
+    assert [data["text"] for data in inside if data["type"] == "reply_completed"] == ["Guten Tag"]
+    piece = Inside("run:1.0", TextDelta("Guten"))  # a listener who comes late gets no pieces
+    assert folded(JsonEvents(), [piece]) == [{"type": "text_delta", "text": "Guten", "path": "run:1.0"}]
     (failed,) = [line async for line in sse(failing(BadRequest("no name", "bad_name")), JsonEvents())]
     assert json.loads(failed.partition("data: ")[2]) == {"type": "error", "message": "no name", "code": "bad_name"}
