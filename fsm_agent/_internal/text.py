@@ -24,11 +24,11 @@ def format_duration(seconds: float, *, with_days: bool = False) -> str:
 
 
 def format_moment(at_s: float) -> str:
-    """Return a Unix time in UTC, or "?" if it is out of range."""
+    """Return a Unix time in UTC, or as a number if it is outside the calendar."""
     try:
         return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, ValueError, OSError):
-        return "?"
+        return f"the Unix time {at_s:g}"
 
 
 def counted(number: int, thing: str) -> str:
