@@ -151,7 +151,7 @@ class RunHandle(Generic[Result]):
         """The async version of `stream`."""
         follower = await asyncio.to_thread(self._follower)
         while True:
-            for event in follower.events(await asyncio.to_thread(follower.load)):
+            for event in await asyncio.to_thread(lambda: [*follower.events(follower.load())]):
                 yield event
             if is_settled(follower.run):
                 break

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -345,6 +345,32 @@ def test_a_stream_under_changed_code_ends_as_the_result_does(store: Store, caplo
 
 async def _all_of(events: Any) -> list[Any]:
     return [event async for event in events]
+
+
+class Loads(MemoryStore):
+    """Notes which runs are loaded in an event loop, which would stand still if they were on a disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.in_loops: list[str] = []
+
+    def load(self, run: str, *, after: int | None = 0) -> Any:
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            self.in_loops.append(run)
+        return super().load(run, after=after)
+
+
+async def test_a_stream_under_changed_code_reads_nothing_in_the_event_loop() -> None:
+    store = Loads()
+    agent = agent_of(store, function_call("look", path="a"), function_call("erase", path="a"))
+    with pytest.raises(CallSuspended):
+        await agent.acall("tidy up", run_id="r")
+    run = await agent.changed(functions=[erase]).runs.aget("r")
+    store.in_loops.clear()
+    events = await _all_of(run.astream())
+    assert isinstance(events[-1], Suspended)
+    assert store.in_loops == []
 
 
 def test_a_run_that_goes_away_is_told_to_those_who_wait(store: Store) -> None:
