@@ -499,13 +499,12 @@ def replay_run(journals: Journals, loaded: Loaded, factory: ProcessFactory) -> A
     header = header_of(loaded.header)
     if header.agent != factory.agent:
         raise checks.not_own(loaded.run.id, factory.agent, header.agent)
-    saved, n = journals.read_snapshot(loaded), 0 if loaded.snapshot is None else loaded.snapshot[0]
+    saved = journals.read_snapshot(loaded)
     document = None if saved is None else saved.document
     earlier = messages_before(journals, header) if header.follows else ()
     turns = (earlier,) if earlier else ()
     process = factory.process_of(header, document, *turns)
-    chain = Chain(loaded.header, journals.key, n, None if saved is None else saved.digest)
-    before = None
+    chain, before = journals.chain_before(loaded, saved), None
     if saved is not None and saved.before is not None and loaded.lines:  # it failed and was retried
         before = saved.before.step, factory.process_of(header, saved.before.document, *turns).record
     replay(process, loaded.lines, chain, header.fingerprint, before)

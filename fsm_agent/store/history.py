@@ -342,14 +342,10 @@ def _processes(
     found: dict[str, ProcessView] = {}
     for path, moves in taken.items():
         n, one = begun.get(path, (moves[0].n if moves else 0, Beginning(path, "")))
-        kind, name = (_kind(one.kind), one.name) if path else (root, header.agent)
+        known: Any = one.kind if one.kind in get_args(Kind) else "call"
+        kind, name = (known, one.name) if path else (root, header.agent)
         found[path] = ProcessView(path, kind, name, one.task, n if path else 0, tuple(moves))
     return found, entries
-
-
-def _kind(word: str) -> Kind:
-    kind: Any = word if word in get_args(Kind) else "call"
-    return kind  # type: ignore[no-any-return]
 
 
 def _detail(outcome: Outcome | None) -> str:

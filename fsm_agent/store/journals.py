@@ -27,12 +27,15 @@ class Journals:
 
     def check_key(self, loaded: Loaded) -> None:
         """Refuse signed entries if there is no key to verify them."""
-        if self.key is None and loaded.lines and is_signed(loaded.lines[0]):
+        if self._lacks_key(loaded):
             raise KeyMissing(loaded.run.id)
+
+    def _lacks_key(self, loaded: Loaded) -> bool:
+        return self.key is None and bool(loaded.lines) and is_signed(loaded.lines[0])
 
     def verdict(self, loaded: Loaded) -> tuple[str, bool]:
         """Verify a journal's digests, and return `(result, is_sound)`, where ``result`` is a description."""
-        if self.key is None and loaded.lines and is_signed(loaded.lines[0]):
+        if self._lacks_key(loaded):
             return "signed, and no signing key was given, so nothing was verified", True
         chain = Chain(loaded.header, self.key)
         try:
@@ -74,10 +77,14 @@ class Journals:
         except (zlib.error, ValueError) as error:
             raise JournalError(f"the snapshot of the run is damaged or forged: {error}") from error
 
+    def chain_before(self, loaded: Loaded, saved: Saved | None) -> Chain:
+        """Return the chain of digests up to the loaded entries, which follow the snapshot if there is one."""
+        n = 0 if loaded.snapshot is None else loaded.snapshot[0]
+        return Chain(loaded.header, self.key, n, None if saved is None else saved.digest)
+
     def chain_after(self, loaded: Loaded, saved: Saved | None) -> Chain:
         """Return the chain of digests up to the last entry, for a run that was loaded from its snapshot."""
-        n = 0 if loaded.snapshot is None else loaded.snapshot[0]
-        chain = Chain(loaded.header, self.key, n, None if saved is None else saved.digest)
+        chain = self.chain_before(loaded, saved)
         for line in loaded.lines:
             chain.verified(line)
         return chain

@@ -217,7 +217,7 @@ class SqlStore(ABC):
 
     def _append(self, new: Append) -> Work[int]:
         suspension = checks.check_append(new.lines, new.suspension)
-        new = Append(new.lease, new.n, tuple(new.lines), suspension, tuple(new.took), new.snapshot)
+        new = new._replace(lines=tuple(new.lines), suspension=suspension, took=tuple(new.took))
 
         def work(c: Sql) -> int:
             key, unread, is_new = runs.append(c, new)
