@@ -14,13 +14,12 @@ from decimal import Decimal, InvalidOperation
 from functools import cache, partial
 from itertools import islice
 from reprlib import Repr
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 from urllib.parse import unquote
 
-from fsm_agent.errors import ParseError
+from pydantic_core import SchemaError, SchemaValidator, ValidationError, from_json, to_json
 
-if TYPE_CHECKING:
-    from pydantic import ValidationError
+from fsm_agent.errors import ParseError
 
 Core: TypeAlias = dict[str, Any]  # a core schema of pydantic
 
@@ -62,8 +61,6 @@ _FLOAT_DIGITS = 15  # that a float always keeps
 
 def refused(error: Exception) -> ParseError:
     """Return a validator's error in words that the model understands."""
-    from pydantic_core import ValidationError
-
     if isinstance(error, ValidationError):
         return ParseError(described_errors(error))
     kind = "" if isinstance(error, ParseError) else f"{type(error).__name__}: "
@@ -116,8 +113,6 @@ def _meant(arguments: str, error: ValueError, schema: Mapping[str, Any]) -> str 
     Null is left out only for a property in the schema: a null among the values of a ``dict[str, int]`` stays, and is
     invalid.  Return None if nothing changes.
     """
-    from pydantic_core import ValidationError, from_json, to_json
-
     if not isinstance(error, ValidationError):
         return None
     is_changed = False
@@ -313,8 +308,6 @@ def check_json(core: Core, document: str) -> None:
 
 
 def _compiled(core: Core) -> Any:
-    from pydantic_core import SchemaError, SchemaValidator
-
     try:
         return SchemaValidator(core)
     except (SchemaError, ValueError, TypeError, OverflowError):

@@ -13,6 +13,7 @@ from pkgutil import resolve_name
 from typing import Any, Concatenate, Generic, Protocol, Unpack, cast, overload
 
 import msgspec
+from pydantic_core import PydanticSerializationError, to_json
 from typing_extensions import ParamSpec, TypeVar
 
 from fsm_agent._internal.registry import Registry
@@ -362,8 +363,6 @@ def result_text(value: Any, unknown: set[str] | None = None, files: list[Attachm
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if type(value) is int and -_LONG < value < _LONG:
         return str(value)
-    from pydantic_core import PydanticSerializationError, to_json
-
     seen: set[str] = set() if unknown is None else unknown
 
     def shown(inner: Any) -> str:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pydantic_core import from_json, to_json
+
 from fsm_agent.errors import PromptError
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.hosted_tools import ComputerUse, HostedMCP, HostedTool
@@ -73,8 +75,6 @@ def as_action(call: FunctionCall) -> FunctionCall:
 
     A call with invalid arguments is returned unchanged.
     """
-    from pydantic_core import from_json, to_json
-
     try:
         arguments = from_json(object_text(call.arguments_json))
     except ValueError:

@@ -25,6 +25,14 @@ from typing import (
 )
 
 import typing_extensions
+from pydantic_core import (
+    PydanticSerializationError,
+    SchemaError,
+    SchemaValidator,
+    ValidationError,
+    from_json,
+    to_json,
+)
 
 from fsm_agent._internal.structs import holds_decimal
 from fsm_agent.errors import UsageError
@@ -51,7 +59,6 @@ _UNRESOLVABLE = (AttributeError, NameError, SyntaxError, TypeError)  # raised fo
 def undescribable() -> tuple[type[Exception], ...]:
     """Return the exceptions that pydantic raises for a type without a JSON schema."""
     from pydantic import PydanticUserError
-    from pydantic_core import SchemaError
 
     return (PydanticUserError, SchemaError, AssertionError, NameError, TypeError, ValueError)
 
@@ -62,9 +69,8 @@ def input_schema() -> type[GenerateJsonSchema]:
 
     pydantic describes the value ``(1, 2)`` as ``[1, 2]``, but does not accept this list from a model.
     """
-    from pydantic import PydanticUserError, ValidationError
+    from pydantic import PydanticUserError
     from pydantic.json_schema import GenerateJsonSchema
-    from pydantic_core import PydanticSerializationError, SchemaValidator, to_json
 
     def check(schema: Any, members: list[Any]) -> None:
         values = [member.value if isinstance(member, Enum) else member for member in members]
@@ -379,7 +385,6 @@ def _items_of(typed_dict: Any) -> dict[str, Any]:
 
 def _default(parameter: inspect.Parameter) -> Any:
     from pydantic.fields import FieldInfo
-    from pydantic_core import from_json, to_json
 
     default = parameter.default
     if default is parameter.empty or default is None or isinstance(default, FieldInfo):

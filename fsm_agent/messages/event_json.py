@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_type_hints
 
 from msgspec import UNSET, Struct, UnsetType, defstruct, to_builtins
 from msgspec.json import schema_components
+from pydantic_core import CoreSchema, core_schema, to_jsonable_python
 
 from fsm_agent._internal.masking import masked_arguments
 from fsm_agent._internal.structs import field_names
@@ -32,7 +33,6 @@ from fsm_agent.messages.reply import Usage
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-    from pydantic_core import CoreSchema
 
 MAX_TEXT = 10_000  # characters of a string in an event
 MAX_EVENT = 200_000  # characters of an event as JSON; a longer event is cut down to its type
@@ -96,9 +96,7 @@ def json_data(value: Any) -> Any:
 
 
 def _any(value: Any) -> Any:
-    import pydantic_core
-
-    return pydantic_core.to_jsonable_python(value, serialize_unknown=True, inf_nan_mode="null")
+    return to_jsonable_python(value, serialize_unknown=True, inf_nan_mode="null")
 
 
 def _fields(event: Any) -> dict[str, Any]:
@@ -259,8 +257,6 @@ class JsonResult:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        from pydantic_core import core_schema
-
         written = core_schema.plain_serializer_function_ser_schema(lambda result: result.to_dict())
         return core_schema.is_instance_schema(cls, serialization=written)
 

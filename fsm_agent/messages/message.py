@@ -402,10 +402,8 @@ class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
     @property
     def arguments(self) -> dict[str, Any]:
         """The parsed arguments, or an empty dictionary if they are not a JSON object."""
-        from pydantic_core import from_json as parse
-
         try:
-            arguments = parse(object_text(self.arguments_json))
+            arguments = json_of(object_text(self.arguments_json))
         except (ValueError, TypeError):  # TypeError for half a surrogate pair
             return {}
         return arguments if isinstance(arguments, dict) else {}
