@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from msgspec import field
 
 from fsm_agent._internal.masking import path_tokens, secrets_in_headers, secrets_in_url
-from fsm_agent._internal.structs import Tagged, Value
+from fsm_agent._internal.structs import Tagged, Value, is_whole
 from fsm_agent.errors import UsageError
 
 Environment = Literal["browser", "desktop", "mobile", "windows", "mac", "linux", "ubuntu"]
@@ -56,14 +56,15 @@ class WebSearch(Tagged, frozen=True, kw_only=True, tag="web_search"):
 
     def __post_init__(self) -> None:
         for name in ("allowed_domains", "blocked_domains"):
-            domains = _texts(self, name)
+            domains = _checked_texts(self, name)
             if wrong := [domain for domain in domains if not _DOMAIN.fullmatch(domain)]:
                 raise _wrong(self, name, wrong[0], "a domain like 'example.com', with no scheme")
         if self.allowed_domains and self.blocked_domains:
             raise UsageError(f"expected either allowed_domains or blocked_domains, got both: {self!r}")
-        _is_count(self, "max_uses", may_be_none=True)
+        if self.max_uses is not None:
+            _check_count(self, "max_uses")
         if self.context_size is not None:
-            _is_one_of(self, "context_size", get_args(ContextSize))
+            _check_choice(self, "context_size", get_args(ContextSize))
 
 
 class CodeExecution(Tagged, frozen=True, kw_only=True, tag="code_execution"):
@@ -104,9 +105,9 @@ class ComputerUse(Tagged, frozen=True, kw_only=True, tag="computer_use"):
     environment: Environment = "browser"
 
     def __post_init__(self) -> None:
-        _is_count(self, "width")
-        _is_count(self, "height")
-        _is_one_of(self, "environment", get_args(Environment))
+        _check_count(self, "width")
+        _check_count(self, "height")
+        _check_choice(self, "environment", get_args(Environment))
 
 
 class HostedMCP(Tagged, frozen=True, tag="mcp"):
@@ -154,10 +155,13 @@ class HostedMCP(Tagged, frozen=True, tag="mcp"):
             raise _wrong(self, "label", self.label, "up to 64 letters, digits, '-' and '_'")
         if not _is_address(self.url):
             raise UsageError(f"the url of MCP server {self.label!r}: expected one like 'https://host/mcp'")
-        _texts(self, "allowed_tools")
-        _is_one_of(self, "require_approval", get_args(Approval))
+        _checked_texts(self, "allowed_tools")
+        _check_choice(self, "require_approval", get_args(Approval))
         if not isinstance(self.authorization, str | None) or self.authorization == "":
             raise UsageError(f"the authorization of MCP server {self.label!r}: expected a token as a string, or None")
+        if not isinstance(self.headers, Mapping):
+            got = type(self.headers).__name__
+            raise UsageError(f"the headers of MCP server {self.label!r}: expected a mapping of strings, got a {got}")
         for name, value in self.headers.items():
             if not (isinstance(name, str) and isinstance(value, str) and f"{name}{value}".isprintable() and name):
                 raise UsageError(f"the header {name!r} of MCP server {self.label!r}: expected printable text")
@@ -211,20 +215,19 @@ def _wrong(tool: Any, name: str, value: Any, right: str) -> UsageError:
     return UsageError(f"{type(tool).__name__}.{name}: expected {right}, got {value!r:.100}")
 
 
-def _texts(tool: Any, name: str) -> tuple[str, ...]:
+def _checked_texts(tool: Any, name: str) -> tuple[str, ...]:
     values = getattr(tool, name)
     if not isinstance(values, tuple) or not all(isinstance(value, str) and value for value in values):
         raise _wrong(tool, name, values, "a tuple of texts")
     return values
 
 
-def _is_count(tool: Any, name: str, *, may_be_none: bool = False) -> None:
-    value = getattr(tool, name)
-    if not (type(value) is int and value > 0) and not (may_be_none and value is None):
+def _check_count(tool: Any, name: str) -> None:
+    if not is_whole(value := getattr(tool, name), 1):
         raise _wrong(tool, name, value, "a number of at least 1")
 
 
-def _is_one_of(tool: Any, name: str, choices: Sequence[str]) -> None:
+def _check_choice(tool: Any, name: str, choices: Sequence[str]) -> None:
     if getattr(tool, name) not in choices:
         raise _wrong(tool, name, getattr(tool, name), f"one of {', '.join(map(repr, choices))}")
 
