@@ -412,11 +412,12 @@ async def _aclose(keeper: AsyncGenerator[None]) -> None:
 
 def _end(loop: asyncio.AbstractEventLoop, keeper: AsyncGenerator[None], client: LoopClient) -> None:
     """Make an event loop close its client.  This is safe from any thread."""
-    if loop.is_closed():
-        client.forget()
-    else:
-        _ending[client] = keeper
+    _ending[client] = keeper
+    try:
         loop.call_soon_threadsafe(lambda: loop.create_task(_aclose(keeper)))
+    except RuntimeError:  # the loop is closed
+        del _ending[client]
+        client.forget()
 
 
 _all: weakref.WeakSet[HttpxClients] = weakref.WeakSet()

@@ -174,6 +174,16 @@ def test_a_loop_that_is_closed_before_them_is_no_error(caplog: pytest.LogCapture
     assert caplog.messages == []
 
 
+@our_own
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_loop_that_is_closed_while_they_are_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.new_event_loop()
+    with FaultServer([says("Hi.", "acomplete")]) as server, client_of(server) as client:
+        loop.run_until_complete(aask(client, "acomplete"))
+        monkeypatch.setattr(loop, "is_closed", lambda: False)  # as another thread sees it a moment before
+        loop.close()
+
+
 def test_threads_and_loops_may_ask_at_once() -> None:
     with FaultServer([BARRIER, *WHOLE], together=4) as server, client_of(server) as client:
         for way in ("complete", "acomplete"):
