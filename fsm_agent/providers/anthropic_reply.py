@@ -115,8 +115,6 @@ class AnthropicDecoder(Decoder):
         self._by_index: dict[int, _Block] = {}
 
     def take(self, event: dict[str, Any]) -> None:
-        if self.is_over:
-            return
         self._check_error(event)
         match event.get("type"):
             case "message_start":

@@ -262,8 +262,6 @@ class ResponsesDecoder(Decoder):
         self._end(document, "")
 
     def take(self, event: dict[str, Any]) -> None:
-        if self.is_ended:
-            return
         kind, response = item_type(event), event.get("response")
         stem, _, last = kind.rpartition(".")
         if _is_error(event, kind):
@@ -319,12 +317,11 @@ class ResponsesDecoder(Decoder):
         if isinstance(details, dict) and status == "incomplete" and (reason := text_or_none(details.get("reason"))):
             status = f"incomplete:{reason}"
         self._status = status
-        self.is_ended = self.is_over = self.is_ended or bool(status) or isinstance(output, list)
+        self.is_ended = self.is_over = True
         if isinstance(output, list):
             self._take_output([data for data in output if isinstance(data, dict)])
-        if self.is_ended:
-            for item in self._items:
-                self._end_item(item)
+        for item in self._items:
+            self._end_item(item)
 
     def _take_output(self, output: list[dict[str, Any]]) -> None:
         """Replace the received items with those in the whole output, and emit the deltas that are missing for them."""
