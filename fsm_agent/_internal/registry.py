@@ -21,7 +21,8 @@ class Registry(Mapping[str, T], Generic[T]):
         kind: The word that messages use for an entry.
         error: The class of the errors that the registry raises.
         entries: The initial entries.
-        replaces: A function that returns whether a new entry may replace the current one with the same name.
+        source: A function that returns the place of an entry's code, or None if another entry may have the same place.
+            A new entry from the same place, as after a reload of its module, replaces the current one.
         remedy: The text that tells users how to resolve a name conflict.
     """
 
@@ -31,12 +32,12 @@ class Registry(Mapping[str, T], Generic[T]):
         error: type[Exception],
         entries: Mapping[str, T] | None = None,
         *,
-        replaces: Callable[[T, T], bool] | None = None,
+        source: Callable[[T], str | None] | None = None,
         remedy: str = "pass overwrite=True",
     ) -> None:
         self.kind = kind
         self._error = error
-        self._replaces = replaces
+        self._source = source
         self._remedy = remedy
         self._entries = dict(entries or {})
 
@@ -49,7 +50,8 @@ class Registry(Mapping[str, T], Generic[T]):
         known = self._entries.setdefault(name, entry)
         if known is entry:
             return entry
-        if not (overwrite or (self._replaces is not None and self._replaces(entry, known))):
+        is_reloaded = self._source is not None and self._source(entry) == self._source(known) is not None
+        if not (overwrite or is_reloaded):
             has_names = hasattr(entry, "__qualname__") and hasattr(known, "__qualname__")  # values are not shown
             taken = f"{self.kind} {name!r} of {path_of(entry)} is taken by {path_of(known)}" if has_names else ""
             taken = taken or f"the {self.kind} {name!r} is registered already"
@@ -96,5 +98,10 @@ class Registry(Mapping[str, T], Generic[T]):
 
 
 def path_of(named: Any) -> str:
-    """Return the module and name of a class or function, for messages."""
+    """Return the module and name of a class or function."""
     return f"{named.__module__}.{named.__qualname__}"
+
+
+def source_of(code: Any) -> str | None:
+    """Return the path of a class or function, or None for one that others may share, such as that of a lambda."""
+    return None if "<" in getattr(code, "__qualname__", "<") else path_of(code)

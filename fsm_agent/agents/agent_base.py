@@ -45,7 +45,7 @@ Options = ParamSpec("Options")
 AGENTS: Registry[type[AgentBase[Any]]] = Registry(
     "agent_type",
     ConfigError,
-    replaces=lambda new, known: path_of(new) == path_of(known),
+    source=path_of,
     remedy="put register=False into the class statement",
 )
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from fsm_agent._internal.registry import Registry
+from fsm_agent._internal.registry import Registry, source_of
 from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.clients.network import Network
 from fsm_agent.errors import ConfigError
-from fsm_agent.providers.catalog import PROVIDERS, split_model
+from fsm_agent.providers.catalog import PROVIDERS, check_name, split_model
 from fsm_agent.runtime.environment import Client
 from fsm_agent.validation import require
 
@@ -42,11 +41,7 @@ def client_for(
 
 
 MakeClient: TypeAlias = Callable[..., Client]
-CLIENTS: Registry[MakeClient] = Registry(
-    "client", ConfigError, replaces=lambda new, known: _source(new) == _source(known) is not None
-)
-
-_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+CLIENTS: Registry[MakeClient] = Registry("client", ConfigError, source=source_of)
 
 
 def register_client(name: str, make: MakeClient, *, overwrite: bool = False) -> None:
@@ -67,10 +62,7 @@ def register_client(name: str, make: MakeClient, *, overwrite: bool = False) -> 
         'Hi.'
     """
     require("make of a client", make, callable(make), "a function of the model's name", ConfigError)
-    if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"the name of a client: expected lower-case letters, digits, '-', '_' and '.', got {name!r:.80}"
-        )
+    check_name("client", name)
     if name in PROVIDERS:
         raise ConfigError(
             f"the name of a client: expected a new one, got that of the provider {name!r}; choose another"
@@ -94,9 +86,3 @@ def named_client(model: str, **options: Any) -> Client:
         known = Registry("provider or client", ConfigError, {**PROVIDERS, **CLIENTS})
         known.find(prefix)
     return client_for(model, **options)
-
-
-def _source(make: MakeClient) -> tuple[str, str] | None:
-    """Return the module and name of a class or function, which stay the same when the module is reloaded."""
-    name = getattr(make, "__qualname__", "<")
-    return None if "<" in name else (make.__module__, name)

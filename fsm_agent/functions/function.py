@@ -16,7 +16,7 @@ import msgspec
 from pydantic_core import PydanticSerializationError, to_json
 from typing_extensions import ParamSpec, TypeVar
 
-from fsm_agent._internal.registry import Registry
+from fsm_agent._internal.registry import Registry, source_of
 from fsm_agent._internal.structs import changed_repr
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions.arguments import (
@@ -465,9 +465,7 @@ def function(
     return Function.of(call, namespace=frame.f_locals if is_beside else None, **options)
 
 
-FUNCTIONS: Registry[Function] = Registry(
-    "function", UsageError, replaces=lambda new, known: _source(new) == _source(known) is not None
-)
+FUNCTIONS: Registry[Function] = Registry("function", UsageError, source=lambda function: source_of(function.call))
 
 
 def register_function(function: Function | Callable[..., Any], *, overwrite: bool = False) -> Function:
@@ -488,9 +486,3 @@ def register_function(function: Function | Callable[..., Any], *, overwrite: boo
     """
     made = Function.of(function)
     return FUNCTIONS.register(made.name, made, overwrite=overwrite)
-
-
-def _source(function: Function) -> tuple[str, str] | None:
-    """Return the location of the function's code, which stays the same when its module is imported again."""
-    name = getattr(function.call, "__qualname__", "<")
-    return None if "<" in name else (getattr(function.call, "__module__", ""), name)

@@ -565,11 +565,15 @@ def register_provider(new: Provider, *, overwrite: bool = False) -> None:
         raise ConfigError(
             f"the wires of provider {new.name!r}: expected two different ones, got {new.codec.name!r} twice"
         )
-    if not _NAME.fullmatch(new.name):
-        raise ConfigError(
-            f"the name of a provider: expected lower-case letters, digits, '-', '_' and '.', got {new.name!r:.80}"
-        )
+    check_name("provider", new.name)
     PROVIDERS.register(new.name, new, overwrite=overwrite)
+
+
+def check_name(kind: str, name: str) -> None:
+    """Check a name that stands before the colon of ``name:model``."""
+    if not _NAME.fullmatch(name):
+        right = "lower-case letters, digits, '-', '_' and '.'"
+        raise ConfigError(f"the name of a {kind}: expected {right}, got {name!r:.80}")
 
 
 def split_model(model: str) -> tuple[Provider, str]:
