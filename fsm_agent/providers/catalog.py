@@ -115,7 +115,7 @@ _REASONS = {
     "reasoning_name": "encrypted_content",  # over the Responses wire; chat has none
 }
 
-_REASONS_ON_REQUEST = {"temperature": True, "logprobs": True, "stop": True}
+_REASONS_ON_REQUEST = {"temperature": True, "logprobs": True, "stop": True, "samples_while_reasoning": False}
 # Models that take functions but no schema for the answer.
 _BY_FUNCTION = {"native_schema": False, "output_mode": "function"}
 OPENAI_MODELS: Overrides = (

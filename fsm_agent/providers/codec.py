@@ -264,6 +264,7 @@ class Profile(Value, frozen=True, kw_only=True):
     stop: bool = True
     images: bool = True  # takes images and PDFs
     logprobs: bool = True
+    samples_while_reasoning: bool = True  # `temperature` and `logprobs` also hold while it reasons
     stream_usage: bool = True  # accepts `stream_options: {include_usage: true}`
     named_tool_choice: bool = True  # otherwise only the named function is offered, and a call is required
     required_tool_choice: bool = True  # otherwise "auto" is used
@@ -282,6 +283,13 @@ P = TypeVar("P", bound=Profile)
 def profile_as(kind: type[P], profile: Profile) -> P:
     """Return a profile of this kind, with the kind's defaults for the fields that the given profile lacks."""
     return profile if isinstance(profile, kind) else kind(**asdict(profile))
+
+
+def profile_for(settings: Settings, profile: Profile) -> Profile:
+    """Return the profile that holds with these settings."""
+    if profile.samples_while_reasoning or settings.reasoning_effort in (None, "none"):
+        return profile
+    return profile.changed(temperature=False, logprobs=False)
 
 
 def wire_name(name: str) -> str:
@@ -366,7 +374,7 @@ class Codec(ABC):
 
     def taken_settings(self, settings: Settings, profile: Profile) -> frozenset[str]:
         """Return the sampling settings that `encode` sends.  The others are omitted."""
-        return taken_settings(profile)
+        return taken_settings(profile_for(settings, profile))
 
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
         """Return the additional headers for this request.  Their values are appended to those of existing headers."""
@@ -446,9 +454,11 @@ def check_settings(settings: Settings, model: str, profile: Profile) -> None:
         ...     print(error)
         stop: expected none, since the model 'small' does not support stop sequences, got ('END',)
     """
-    if settings.top_logprobs is not None and not profile.logprobs:
+    if settings.top_logprobs is not None and not profile_for(settings, profile).logprobs:
+        when = " while it reasons (reasoning_effort)" if profile.logprobs else ""
         raise UsageError(
-            f"top_logprobs: expected None, since the model {model!r} reports no logprobs, got {settings.top_logprobs!r}"
+            f"top_logprobs: expected None, since the model {model!r} reports no logprobs{when}, got"
+            f" {settings.top_logprobs!r}"
         )
     if settings.stop and not profile.stop:
         raise UsageError(

@@ -25,6 +25,7 @@ from fsm_agent.providers.codec import (
     kept,
     merged_body,
     offered_functions,
+    profile_for,
     to_json,
     wire_name,
 )
@@ -263,9 +264,10 @@ def _response_format(output: Output, takes_strict: bool) -> dict[str, Any]:
 
 def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any]:
     check_settings(settings, model, profile)
+    is_sampled = profile_for(settings, profile).temperature
     fields = {
-        "temperature": settings.temperature if profile.temperature else None,
-        "top_p": settings.top_p if profile.temperature else None,
+        "temperature": settings.temperature if is_sampled else None,
+        "top_p": settings.top_p if is_sampled else None,
         profile.max_tokens_name: settings.max_tokens,
         "stop": list(settings.stop) or None,
         profile.seed_name: settings.seed,

@@ -34,7 +34,7 @@ from fsm_agent.providers.codec import (
     kept,
     merged_body,
     offered_functions,
-    taken_settings,
+    profile_for,
     to_json,
     wire_name,
 )
@@ -103,7 +103,7 @@ class OpenAIResponsesCodec(Codec):
             return to_json(merged_body(body, extra))
 
     def taken_settings(self, settings: Settings, profile: Profile) -> frozenset[str]:
-        return taken_settings(profile) - {"seed"}
+        return super().taken_settings(settings, profile) - {"seed"}
 
     def decoder(self, headers: Mapping[str, str]) -> ResponsesDecoder:
         return ResponsesDecoder(headers)
@@ -220,10 +220,10 @@ def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any
     check_settings(settings, model, profile.changed(stop=False))
     include = [ENCRYPTED_REASONING] if profile.reasoning_name == "encrypted_content" else []
     include += [LOGPROBS] if settings.top_logprobs is not None else []
-    limit = settings.max_tokens
+    is_sampled, limit = profile_for(settings, profile).temperature, settings.max_tokens
     fields = {
-        "temperature": settings.temperature if profile.temperature else None,
-        "top_p": settings.top_p if profile.temperature else None,
+        "temperature": settings.temperature if is_sampled else None,
+        "top_p": settings.top_p if is_sampled else None,
         "max_output_tokens": None if limit is None else max(limit, profile.least_max_tokens),
         "reasoning": {"effort": settings.reasoning_effort} if settings.reasoning_effort is not None else None,
         "top_logprobs": settings.top_logprobs or None,

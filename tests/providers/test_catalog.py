@@ -17,7 +17,7 @@ from support.recordings import RECORDED, needs_recorded
 
 from fsm_agent.call import Request
 from fsm_agent.clients import client_for
-from fsm_agent.errors import ConfigError
+from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.messages import Message, Settings
 from fsm_agent.providers import OpenAIChatCodec, Profile, Provider, providers, register_provider
 from fsm_agent.testing import registries
@@ -92,6 +92,23 @@ def test_what_openais_models_take() -> None:
                 assert profile.max_tokens_name == "max_completion_tokens"
             assert (profile.temperature, profile.stop, profile.system_role, profile.native_schema) == OPENAI[model]
             assert profile.logprobs is profile.temperature
+
+
+def test_models_that_reason_on_request_are_not_sampled_while_they_do() -> None:
+    """GPT-5.1 to 5.4 refuse these settings at any effort but "none"."""
+    sampling = {"temperature", "top_p"}
+    for name in ("openai", "openai-chat", "azure", "azure-responses"):
+        entry = PROVIDERS[name]
+        profile = entry.profile_of("gpt-5.4")
+        for effort, kept in ((None, sampling), ("none", sampling), ("low", set())):
+            settings = Settings(temperature=0.5, top_p=0.5, reasoning_effort=effort)
+            request = Request(messages=[Message.of("user", "hi")], settings=settings)
+            body = json.loads(entry.codec.encode(request, model="gpt-5.4", profile=profile, stream=False))
+            assert body.keys() & sampling == kept, (name, effort)
+            assert len(entry.codec.adapted(request, profile)) == 2 - len(kept), (name, effort)
+        asked = Request(messages=request.messages, settings=Settings(top_logprobs=2, reasoning_effort="low"))
+        with pytest.raises(UsageError, match="no logprobs while it reasons"):
+            entry.codec.encode(asked, model="gpt-5.4", profile=profile, stream=False)
 
 
 def test_a_makers_name_before_the_model_does_not_matter() -> None:
