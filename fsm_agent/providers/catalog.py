@@ -123,7 +123,7 @@ OPENAI_MODELS: Overrides = (
     ("gpt-4", {**_BY_FUNCTION, "images": False}),
     ("gpt-4-*", _BY_FUNCTION),
     ("gpt-4o-2024-05-13", _BY_FUNCTION),
-    ("o[1-9]*", _REASONS),
+    ("o[1-9]*", {**_REASONS, "parallel_choice": False}),
     ("o1*", {"stop": True}),
     ("o[13]-mini*", {"images": False}),
     ("o1-preview*", {"images": False, "native_schema": False, "strict_functions": False, "system_role": "user"}),

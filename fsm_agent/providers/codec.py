@@ -268,6 +268,7 @@ class Profile(Value, frozen=True, kw_only=True):
     stream_usage: bool = True  # accepts `stream_options: {include_usage: true}`
     named_tool_choice: bool = True  # otherwise only the named function is offered, and a call is required
     required_tool_choice: bool = True  # otherwise "auto" is used
+    parallel_choice: bool = True  # can be told whether to call functions in parallel
     user_after_results: bool = True  # takes a user message directly after function results
     call_id_chars: int | None = None  # the exact length of call ids, in letters and digits; None if any id is valid
     # "guided": the model cannot call functions alone; the client has it choose one and fill it in, step by step.
@@ -535,7 +536,8 @@ def adaptations(form: RequestForm, profile: Profile, *, taken_settings: Collecti
     request = form.request
     choice = request.tool_choice
     bridges = not profile.user_after_results and _has_user_after_results(request.messages)
-    if not bridges and not form.notes and choice == "auto" and len(taken_settings) == len(_ALL):
+    takes_all = len(taken_settings) == len(_ALL) and profile.parallel_choice
+    if not bridges and not form.notes and choice == "auto" and takes_all:
         return ()  # the common case, before any further work
     notes = []
     if bridges:
@@ -544,6 +546,9 @@ def adaptations(form: RequestForm, profile: Profile, *, taken_settings: Collecti
     for name in (*SAMPLING, "seed"):
         if name not in taken_settings and (value := getattr(request.settings, name)) is not None:
             notes.append(f"{name}={value!r} {LEFT_OUT}")
+    parallel = request.settings.parallel_function_calls
+    if parallel is not None and request.functions and not profile.parallel_choice:
+        notes.append(f"parallel_function_calls={parallel} {LEFT_OUT}")
     if choice != "auto" and (request.functions or request.settings.hosted_tools):
         functions, offered = offered_functions(request, profile)
         if len(functions) < len(request.functions):

@@ -226,7 +226,7 @@ def _tools(request: Request, profile: Profile) -> dict[str, Any]:
     tool_choice = choice if choice in CHOICES else {"type": "function", "function": {"name": choice}}
     tools = [kept(function, _tool, profile.strict_functions) for function in functions]
     fields: dict[str, Any] = {"tools": tools, "tool_choice": tool_choice}
-    if request.settings.parallel_function_calls is not None:
+    if request.settings.parallel_function_calls is not None and profile.parallel_choice:
         fields["parallel_tool_calls"] = request.settings.parallel_function_calls
     return fields
 

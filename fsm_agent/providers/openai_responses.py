@@ -130,7 +130,7 @@ def _tools(request: Request, model: str, profile: Profile) -> dict[str, Any]:
         "tools": [*[kept(function, _tool, profile.strict_functions) for function in functions], *hosted],
         "tool_choice": choice if choice in CHOICES else {"type": "function", "name": choice},
     }
-    if request.settings.parallel_function_calls is not None:
+    if request.settings.parallel_function_calls is not None and profile.parallel_choice:
         fields["parallel_tool_calls"] = request.settings.parallel_function_calls
     return fields
 

@@ -18,6 +18,7 @@ from support.recordings import RECORDED, needs_recorded
 from fsm_agent.call import Request
 from fsm_agent.clients import client_for
 from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.functions import Function
 from fsm_agent.messages import Message, Settings
 from fsm_agent.providers import OpenAIChatCodec, Profile, Provider, providers, register_provider
 from fsm_agent.testing import registries
@@ -109,6 +110,22 @@ def test_models_that_reason_on_request_are_not_sampled_while_they_do() -> None:
         asked = Request(messages=request.messages, settings=Settings(top_logprobs=2, reasoning_effort="low"))
         with pytest.raises(UsageError, match="no logprobs while it reasons"):
             entry.codec.encode(asked, model="gpt-5.4", profile=profile, stream=False)
+
+
+@pytest.mark.parametrize("name", ["openai", "openai-chat", "azure", "azure-responses"])
+@pytest.mark.parametrize(("model", "takes"), [("o1", False), ("o3-mini", False), ("o4-mini", False), ("gpt-5", True)])
+def test_openais_oldest_reasoning_models_call_one_function_at_a_time_untold(name: str, model: str, takes: bool) -> None:
+    """They refuse ``parallel_tool_calls``: https://github.com/run-llama/llama_index/issues/20865 (2026-03)."""
+
+    def add(a: int) -> int:
+        return a
+
+    entry, settings = PROVIDERS[name], Settings(parallel_function_calls=False)
+    request = Request(messages=[Message.of("user", "hi")], settings=settings, functions=(Function.of(add),))
+    profile = entry.profile_of(model)
+    body = json.loads(entry.codec.encode(request, model=model, profile=profile, stream=False))
+    assert ("parallel_tool_calls" in body) is takes
+    assert ("parallel_function_calls=False" in str(entry.codec.adapted(request, profile))) is not takes
 
 
 def test_a_makers_name_before_the_model_does_not_matter() -> None:
