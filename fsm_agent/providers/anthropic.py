@@ -70,6 +70,7 @@ BETAS = {
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
 TOOLSETS = "computer_toolset_"  # the prefix of types that have no name and no options
 MOST = 4  # breakpoints in one request; the service refuses more
+_OFF = {"type": "disabled"}  # the default of models with a budget
 _ADAPTIVE = {"type": "adaptive"}  # the default of models whose reasoning is bound
 # Corrections, functions and system prompts change between requests.  By default, the service then refuses the dialog:
 # https://platform.claude.com/docs/en/build-with-claude/preserved-thinking (2026-11).
@@ -132,6 +133,8 @@ class AnthropicCodec(Codec):
             body |= _reasoning(settings, max_tokens, model, own)
             if own.reasoning == "budget" and _continues_without_thoughts(body["messages"]):
                 body.pop("thinking", None)
+            if body.get("thinking") == _OFF or (own.reasoning == "budget" and "thinking" not in body):
+                body["messages"] = _without_begun_thoughts(body["messages"])
             if own.reasoning_bound and body.get("thinking", _ADAPTIVE) == _ADAPTIVE:
                 body["thinking"] = {**_ADAPTIVE, **_UNBOUND}
             if request.output.schema is not None:
@@ -260,10 +263,33 @@ def _continues_without_thoughts(turns: Sequence[Mapping[str, Any]]) -> bool:
     Another model began it, and Claude cannot begin to reason in the middle: "When `thinking` is enabled, a final
     `assistant` message must start with a thinking block".  https://github.com/anomalyco/opencode/issues/3077
     """
+    begin = _begin_of_calls(turns)
+    return begin < len(turns) and _first_type(turns[begin]) not in _THOUGHTS
+
+
+def _without_begun_thoughts(turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the turns without the reasoning in the series of calls that the last turn answers.
+
+    Some clouds refuse it once reasoning is off: "When thinking is disabled, an `assistant` message in the final
+    position cannot contain `thinking`".  https://github.com/tailcallhq/forgecode/issues/1853
+    """
+    begin = _begin_of_calls(turns)
+    return [*turns[:begin], *map(_without_thoughts, turns[begin:])]
+
+
+def _without_thoughts(turn: dict[str, Any]) -> dict[str, Any]:
+    content = turn["content"]
+    if turn["role"] != "assistant" or isinstance(content, str):
+        return turn
+    return {**turn, "content": [block for block in content if block.get("type") not in _THOUGHTS]}
+
+
+def _begin_of_calls(turns: Sequence[Mapping[str, Any]]) -> int:
+    """Return the index of the turn that begins the series of calls that the last turn answers, if it answers any."""
     begin = len(turns)
     while begin > 1 and _first_type(turns[begin - 1]) == "tool_result":
         begin -= 2
-    return begin < len(turns) and _first_type(turns[begin]) not in _THOUGHTS
+    return begin
 
 
 def _first_type(turn: Mapping[str, Any]) -> str:

@@ -151,6 +151,20 @@ def test_calls_that_another_model_began_with_are_continued_without_a_budget(
     assert "thinking" in encoded(USER, *dialog, settings=settings)  # models that adapt do not mind
 
 
+def test_calls_that_began_with_reasoning_are_continued_without_it_once_it_is_off() -> None:
+    begun = [USER, Message.of("assistant", THOUGHT, CALL), RESULT]
+    for profile, effort, kept in [
+        (AnthropicProfile(), "none", ["tool_use"]),
+        (AnthropicProfile(reasoning="budget"), None, ["tool_use"]),
+        (AnthropicProfile(), None, ["thinking", "tool_use"]),
+        (AnthropicProfile(reasoning_off="between_tools"), "none", ["thinking", "tool_use"]),
+    ]:
+        body = encoded(*begun, profile=profile, settings=Settings(reasoning_effort=effort))
+        assert [block["type"] for block in body["messages"][1]["content"]] == kept
+    ended = encoded(*begun, Message.of("assistant", "2."), USER, settings=Settings(reasoning_effort="none"))
+    assert ended["messages"][1]["content"][0] == THOUGHT.data, "in an earlier turn, the service ignores it"
+
+
 def test_effort_is_a_level_for_models_that_adapt() -> None:
     for effort, level in (("minimal", "low"), ("low", "low"), ("max", "max")):
         said = set_to(reasoning_effort=effort, temperature=0.5)
