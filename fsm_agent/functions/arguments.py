@@ -57,6 +57,7 @@ _MAX_TYPES = 7  # JSON Schema has no more
 _UNICODE = re.compile(r"\\[wWdDsSpPbB]")
 _REPEAT = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
 _FLOAT_DIGITS = 15  # that a float always keeps
+_MAX_INT_CHARS = 640  # the lowest limit on reading whole numbers that Python can be set to
 
 
 def refused(error: Exception) -> ParseError:
@@ -221,16 +222,35 @@ class ExactValidator:
 
     def validate_json(self, document: str | bytes, /, **options: Any) -> Any:
         """Return the value in a JSON document."""
+        long: list[str] = []
+
+        def read(text: str) -> float | str:
+            if not _loses_digits(text):
+                return float(text)
+            long.append(text)
+            return text
+
+        quoted = None
         # pydantic says what is wrong with a document that cannot be read here.
         with suppress(json.JSONDecodeError, UnicodeDecodeError, RecursionError, InvalidOperation):
-            json.loads(document, parse_float=_check_digits, parse_int=str)
-        return self._validator.validate_json(document, **options)
+            quoted = json.loads(document, parse_float=read, parse_int=_whole)
+        if not long:
+            return self._validator.validate_json(document, **options)
+        with suppress(ValueError, RecursionError):
+            value = self._validator.validate_json(document, **options)
+            if value == self._validator.validate_json(json.dumps(quoted), **options):
+                return value  # the long numbers are floats
+        numbers = ", ".join(long)[:100]
+        raise ParseError(f"{numbers}: expected at most {_FLOAT_DIGITS} digits; write a longer number in quotes")
 
 
-def _check_digits(text: str) -> None:
+def _whole(text: str) -> int | str:
+    return int(text) if len(text) <= _MAX_INT_CHARS else text
+
+
+def _loses_digits(text: str) -> bool:
     number = float(text)
-    if math.isfinite(number) and Decimal(repr(number)) != Decimal(text):
-        raise ParseError(f"{text[:100]}: expected at most {_FLOAT_DIGITS} digits; write a longer number in quotes")
+    return math.isfinite(number) and Decimal(repr(number)) != Decimal(text)
 
 
 class ArgumentsValidator:

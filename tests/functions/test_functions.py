@@ -558,6 +558,16 @@ class TestArguments:
             "tax": decimal.Decimal("0.1"),
         }
 
+    def test_a_float_beside_a_decimal_may_have_any_digits(self):
+        def pay(amount: decimal.Decimal, weight: float, parts: tuple[decimal.Decimal | float, ...] = ()): ...
+
+        digits = "0.10000000000000001"
+        paid = {"amount": decimal.Decimal("1.5"), "weight": 0.1}
+        assert Function.of(pay).bind(f'{{"amount": 1.5, "weight": {digits}}}') == paid
+        for lossy in (f'"amount": {digits}, "weight": {digits}', f'"amount": 1, "weight": 1, "parts": [{digits}]'):
+            with pytest.raises(ParseError, match="in quotes"):
+                Function.of(pay).bind(f"{{{lossy}}}")
+
     def test_lists_and_objects_may_be_written_as_texts(self):
         def order(
             items: list[Line],
