@@ -247,7 +247,7 @@ class AgentCall(Process, Generic[Out]):
         use = self.view.use(r) if type(about) is CallModel and self.view is not None else None
         record, step = take_step(r, trigger, key, outcome, event, self.prompt, use)
         left = None
-        if record.state is r.state and type(outcome) in OF_FUNCTIONS:
+        if record.state is r.state and (trigger == "approved" or type(outcome) in OF_FUNCTIONS):
             left = effects_left(self, r, effects, key)
         if self.journal is not None:
             self.journal.add(Entry(key, document, steps_json((step,)), record), r)

@@ -100,6 +100,8 @@ def effects_left(
 ) -> tuple[Effect, ...] | None:
     """Return a round's effects without the effect for ``key``, or None if other calls may start now."""
     prompt = call.prompt
+    if type(effects[0]) is AskApproval:  # no call starts until all are approved
+        return tuple([effect for effect in effects if effect.key != key]) or None
     if prompt.depended_on or prompt.handoffs or prompt.in_order or record.limits.parallel is not None:
         return None
     for i, effect in enumerate(effects):

@@ -226,8 +226,9 @@ def loses(process: Process, key: str, outcome: object) -> str | None:
     call = owner.process
     if not isinstance(call, AgentCall) or prefix_of(key) != AskApproval.prefix:
         return None
+    id = subject_of(key)
     for f in call.record.pending:
-        if f.id == subject_of(key):
+        if f.id == id:
             if isinstance(outcome, Modified):
                 if f.name in call.prompt.by_name and not _has_changed(process):
                     return None  # the modified arguments are wrong, not the code; the model gets an error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 from flow_runs import Driver, begun, everywhere
+from support.time_growth import calls_made
 
 from fsm_agent import Agent, CallSuspended, Context, MemoryStore, Worker
 from fsm_agent.call import Cancelled, FunctionFailed, Returned, Slept, Started
@@ -781,23 +781,6 @@ def test_an_early_answer_is_taken_when_a_cancellation_had_to_wait_for_a_result()
     (key,) = [effect.key for effect in run.effects if effect.key.startswith("run:")]
     run.advance(key, Returned(text='"paid"'))
     assert (run.state, run.data.got, dict(run.record.inbox)) == ("over", (7,), {})
-
-
-def calls_made(work: Callable[[], Any]) -> int:
-    """Return how many Python functions this thread calls to do the work."""
-    made = 0
-
-    def count(frame: object, event: str, argument: object) -> None:
-        nonlocal made
-        made += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
-    return made
 
 
 def test_posts_that_wait_for_room_cost_the_same_however_many_they_are() -> None:

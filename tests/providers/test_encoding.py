@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import re
-import sys
 import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from pydantic import BaseModel
 from support.copies import replace
 from support.examples import examples
 from support.long_dialogs import PICTURE, asks, told
+from support.time_growth import calls_made
 
 from fsm_agent.call import Request
 from fsm_agent.errors import UsageError
@@ -224,19 +224,7 @@ def test_a_dialog_that_goes_on_elsewhere_meanwhile_is_not_taken() -> None:
 
 def calls_of(target: Target, messages: Sequence[Message]) -> int:
     """How many calls of Python functions it takes to send them."""
-    made = 0
-
-    def count(frame: object, event: str, argument: object) -> None:
-        nonlocal made
-        made += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        outcome(target.sent, messages)
-    finally:
-        sys.setprofile(before)
-    return made
+    return calls_made(lambda: outcome(target.sent, messages))
 
 
 REFUSED = replace(PLAIN[1], settings=Settings(stop=("END",)))  # which the wire has no field for

@@ -15,6 +15,7 @@ from support.agent_drivers import Way, by_arun, by_astream, by_run, by_run_unhea
 from support.checked_agents import Shop, checked, driven, everywhere, judged, plain
 from support.drivers import Wait, anyhow, ended_before, seed
 from support.drivers import by_run as driven_by_run
+from support.time_growth import calls_made
 
 from fsm_agent import Agent, CallFailed, Context, Function, Limits, MemoryStore, Prompt, Retry, UsageError
 from fsm_agent.call import Reason, State, rounds_of, snapshot
@@ -34,6 +35,15 @@ WORK = Prompt("x", functions=(Function.of(work, needs_approval=True),))
 
 
 # Approvers
+
+
+def test_an_approval_costs_the_same_however_many_are_asked_for() -> None:
+    def cost(n: int) -> float:
+        script = Script([function_call("work", n=number) for number in range(n)], "done")
+        agent = Agent(script, approve=lambda call: True)
+        return calls_made(lambda: agent.call(WORK)) / n
+
+    assert cost(200) < 1.2 * cost(50)
 
 
 class Bound:

@@ -1,8 +1,9 @@
-"""Growth of the time that something takes, with its input."""
+"""What something costs: growth of its time with its input, and how many functions it calls."""
 
 from __future__ import annotations
 
 import gc
+import sys
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -41,3 +42,20 @@ def growth(given: Callable[[int], T], read: Callable[[T], Any], size: int, *, un
         if found < until:
             break
     return found
+
+
+def calls_made(work: Callable[[], Any]) -> int:
+    """Return how many Python functions this thread calls to do the work."""
+    made = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal made
+        made += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return made
