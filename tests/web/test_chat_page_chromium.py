@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from base64 import b64decode
 from collections.abc import Iterator
@@ -310,6 +311,40 @@ def test_no_argument_is_approved_unseen(browser: Any, tmp_path: Path, extra: str
         tab.say("send it")
         tab.page.locator("button.yes").wait_for()
         assert "everything" in tab.page.locator(".asked textarea").first.input_value()
+
+
+@pytest.mark.parametrize("unseen", ["\u200b", "\u202e", "\U000e0041", "\ufe00", "\u200c\u200d", "\x1b"])
+def test_no_character_is_approved_unseen(browser: Any, tmp_path: Path, unseen: str) -> None:
+    @function(needs_approval=True)
+    def send(to: str) -> str:
+        "Send."
+        return f"sent to {len(to)} characters"
+
+    agent = desk(str(tmp_path / "runs.db")).changed(
+        model=Script(function_call("send", to=f"Ada{unseen}"), lambda request: request.messages[-1].text),
+        functions=[send],
+    )
+    with running(serve(agent)) as base:
+        tab = Tab(browser, base)
+        tab.say("send it")
+        tab.page.locator("button.yes").wait_for()
+        assert json.dumps(f"Ada{unseen}") in tab.page.locator(".asked textarea").first.input_value()
+        tab.page.click("button.yes")
+        tab.sees(f"sent to {3 + len(unseen)} characters", ".assistant")
+
+
+def test_words_and_emojis_with_joiners_are_approved_as_they_are(browser: Any, tmp_path: Path) -> None:
+    @function(needs_approval=True)
+    def send(to: str) -> str:
+        "Send."
+        return to
+
+    words = "می\u200cخواهم ❤\ufe0f\u200d🔥"  # noqa: RUF001
+    agent = desk(str(tmp_path / "runs.db")).changed(model=Script(function_call("send", to=words)), functions=[send])
+    with running(serve(agent)) as base:
+        tab = Tab(browser, base)
+        tab.say("send it")
+        assert tab.page.get_by_label("To", exact=True).input_value() == words
 
 
 def test_on_a_phone_the_conversations_are_shown_on_demand(browser: Any, tmp_path: Path) -> None:

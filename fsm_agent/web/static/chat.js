@@ -283,6 +283,13 @@ function question(asked, interrupt) {
   const read = form(asked, interrupt.responseSchema ?? { type: "string" }, "Answer");
   return () => ({ interruptId: interrupt.id, status: "resolved", payload: read() });
 }
+// Characters that a browser does not draw, or that reorder others, as escapes of JSON: what is approved has to be seen.
+// Joiners within a word or an emoji of another script, and the mark that colors an emoji, are part of what is drawn.
+const UNSEEN = /(?!(?<=[^\0-\x7F\p{DI}]\uFE0F?)[\u200C\u200D](?=[^\0-\x7F\p{DI}]))(?!(?<=\p{ExtPict})\uFE0F)[\p{DI}\p{Zl}\p{Zp}\0-\x08\x0B-\x1F\x7F-\x9F]/gu;
+function escaped(text) {
+  const unit = (at) => `\\u${at.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  return text.replace(UNSEEN, (unseen) => unseen.split("").map(unit).join(""));
+}
 // Whether a form can show arguments: each has a simple type, and its value fits (a masked number is a text).
 function hasFields(schema, given) {
   const fits = ([name, own]) => {
@@ -290,6 +297,7 @@ function hasFields(schema, given) {
     if (own.enum) return value === undefined || own.enum.some((one) => JSON.stringify(one) === JSON.stringify(value));
     if (own.type === "integer" || own.type === "number")
       return value === undefined || typeof value === "number" || JSON.isRawJSON?.(value) === true;
+    if (typeof value === "string" && escaped(value) !== value) return false;
     return ["string", "boolean"].includes(own.type) && (value === undefined || typeof value === own.type);
   };
   const fields = Object.entries(schema.properties ?? {});
@@ -297,7 +305,7 @@ function hasFields(schema, given) {
 }
 function json(parent, label, value) {
   const box = field(parent, label, "textarea");
-  box.value = JSON.stringify(value, null, 2);
+  box.value = escaped(JSON.stringify(value, null, 2));
   box.rows = Math.min(12, box.value.split("\n").length);
   return () => at(box, () => parse(box.value), "this is not valid JSON");
 }
