@@ -144,6 +144,21 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
         store.signal("r", "a", "yes")
         assert [post.key for post in store.load("r").signals] == ["b", "a"]
 
+    def test_a_question_is_answered_once_even_if_the_run_then_asks_another(self, storage: Storage) -> None:
+        """Until the answer is used, a late one learns who answered.  Such a run may be stuck."""
+        store = storage.store
+        store.append(begun(store), 0, ["one"], waiting("a"))
+        store.signal("r", "a", "yes", by="ann")
+        store.append(claimed(store), 1, (), waiting("stuck"))
+        with pytest.raises(AlreadyAnswered) as late:
+            store.signal("r", "a", "no", by="bob")
+        assert late.value.by == "ann"
+        loaded = store.load("r")
+        assert [question.key for question in loaded.run.waits] == ["stuck"]
+        store.append(claimed(store), 1, ["two"], waiting("stuck"), took=[post.id for post in loaded.signals])
+        with pytest.raises(NotAsked):
+            store.signal("r", "a", "no", by="bob")
+
     def test_a_rest_says_which_questions_are_open(self, storage: Storage) -> None:
         """An append without a rest leaves them unchanged."""
         store = storage.store

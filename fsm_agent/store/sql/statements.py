@@ -446,15 +446,15 @@ def ask(c: Sql, lease: Lease, questions: Sequence[Question]) -> None:
 def _ask(c: Sql, key: int, questions: Sequence[Question]) -> str:
     """Replace a run's questions, and return the kinds of the open ones.
 
-    A question whose answer was used up is asked again.
+    An answered question stays until its answer is used up, and can then be asked again.
     """
     asked = {question.key: question for question in reversed(questions)}
     there = c("SELECT key, kind, answered FROM question WHERE run = :run", run=key)
     unread_keys = {name for (name,) in c("SELECT key FROM signal WHERE run = :run", run=key)} if there and asked else ()
     kinds = list[str]()
     for name, kind, answered in there:
-        if name in asked and (answered is None or name in unread_keys):
-            del asked[name]
+        if name in (asked if answered is None else unread_keys):
+            asked.pop(name, None)
             kinds += [kind] if answered is None else []
         else:
             c("DELETE FROM question WHERE run = :run AND key = :key", run=key, key=name)
