@@ -358,6 +358,8 @@ class Driver(ABC):
             outcome = self.process.decode(post.key, post.document)
             if self.recorder.redact is not None:
                 outcome = self.recorder.redact(outcome)
+            if outcome.at_s > (now_s := self.environment.clock.now()):  # the author's clock is ahead of this one
+                outcome = outcome.changed(at_s=now_s)
         except Exception as error:  # of any kind: a post that stayed would end each later driver too
             return self._refuse(post, error)
         try:

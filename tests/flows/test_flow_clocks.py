@@ -273,7 +273,8 @@ class TestTogether:
         assert (run.state, run.data) == ("over", -190)
 
 
-def test_an_answer_to_a_stored_run_has_the_time_of_its_clock():
+@pytest.mark.parametrize("is_posted", [False, True], ids=["resumed with it", "posted by another program"])
+def test_an_answer_to_a_stored_run_has_the_time_of_its_clock(is_posted: bool) -> None:
     asking = wait(bool, name="asking")(lambda n: "Well?")
     flow = Flow(
         "f",
@@ -285,6 +286,8 @@ def test_an_answer_to_a_stored_run_has_the_time_of_its_clock():
     )
     with pytest.raises(FlowSuspended):
         flow.call(1, run_id="r")
-    result = flow.runs.resume("r", {asking: True})
+    if is_posted:
+        flow.runs.all.answer("r", {"answer:asking#1": Returned(text="true")})  # by a clock that is far ahead
+    result = flow.runs.resume("r", None if is_posted else {asking: True})
     assert result.state == "over"
     assert [step.at_s for step in result.trace[1:]] == [1_000_000_000.0, 1_000_000_050.0]
