@@ -17,6 +17,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, Self, TypeAlias
 
+from pydantic import ValidationError
+
 from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.agents.run_handle import RunHandle
 from fsm_agent.agents.runnable import Runnable, adrive_claimed
@@ -24,6 +26,7 @@ from fsm_agent.agents.stored_runs import aclaim_run
 from fsm_agent.call.header import seed_of
 from fsm_agent.call.journal import header_of
 from fsm_agent.errors import UsageError
+from fsm_agent.functions.arguments import described_errors
 from fsm_agent.functions.context import LATER, GivenDeps, check_deps
 from fsm_agent.messages.events import Done, Event
 from fsm_agent.messages.message import Message
@@ -477,8 +480,9 @@ def _task_of(runnable: Any, message: Message) -> Any:
         return adapter.validate_python(message.text)
     try:
         return adapter.validate_json(message.text)
-    except ValueError as error:
-        raise BadRequest(f"the text: expected data of the flow {runnable.name!r}: {error}", "bad_data") from None
+    except ValidationError as error:
+        found = "; ".join(described_errors(error).splitlines())
+        raise BadRequest(f"the text: expected data of the flow {runnable.name!r}: {found}", "bad_data") from None
 
 
 class _Cursor:

@@ -141,13 +141,13 @@ def approval_outcome(is_approved: bool, reason: Any = None, arguments: str | Non
 def answer_questions(questions: tuple[Question, ...], asked: ClientRequest) -> dict[str, Any]:
     """Return a client's answers in the form that the questions require.
 
-    Masked arguments get their original values back.  An object or list that answers a flow's question becomes JSON
-    text, because only the flow's state knows its type.
+    Masked arguments get their original values back.  A value that answers a flow's question becomes JSON text, because
+    only the flow's state knows its type.
 
     Raises:
         BadRequest: If a question may be answered only by operators, such as whether a ``once`` function took effect, if
-            an approval is answered with something else, or if the client sends only results for functions that do not
-            wait for one.
+            an approval is answered with something else, or a flow's question without a value, or if the client sends
+            only results for functions that do not wait for one.
         FormError: If edited arguments do not fit the function.
     """
     by_key = {question.key: question for question in questions}
@@ -181,7 +181,9 @@ def _answer_to(question: Question, answer: Any, payload: Any) -> Any:
     found = answer if payload is None else payload
     if question.kind == "result":
         return _result(found)
-    return Returned(text=json.dumps(found)) if isinstance(found, dict | list) else found
+    if isinstance(found, Outcome):  # of an approval, or the client has closed the form
+        raise BadRequest(f"the answer to {question.key!r}: expected a value, got none", "bad_answer")
+    return Returned(text=json.dumps(found))
 
 
 def _result(given: Any) -> Outcome:

@@ -6,7 +6,10 @@ import asyncio
 import re
 import threading
 from base64 import b64encode
-from typing import Any
+from datetime import date
+from decimal import Decimal
+from enum import Enum
+from typing import Any, NamedTuple
 
 import pytest
 from served import desk, letters
@@ -15,6 +18,7 @@ from starlette.testclient import TestClient
 
 from fsm_agent import Agent, Function, MemoryStore, ProviderError, UsageError, function
 from fsm_agent.call import Returned
+from fsm_agent.flows import Flow, end, wait
 from fsm_agent.messages import Suspended
 from fsm_agent.store import AlreadyAnswered, NotAsked, Runs, RunUnknown
 from fsm_agent.testing import Script, function_call
@@ -255,3 +259,59 @@ async def test_a_function_without_a_callable_gets_its_result_from_the_client(
         with pytest.raises((NotAsked, AlreadyAnswered), match=re.escape(run)):
             await live.take(PROTOCOLS[protocol](key, value), by="bob")
     assert result == told
+
+
+class Size(Enum):
+    SMALL = "s"
+    LARGE = "l"
+
+
+class Pair(NamedTuple):
+    one: int
+    two: int
+
+
+SIZES = (Size, "l", Size.LARGE)
+DAYS = (date, "2026-11-30", date(2026, 11, 30))
+AMOUNTS = (Decimal, "1.10", Decimal("1.10"))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(("kind", "value", "meant"), [SIZES, DAYS, AMOUNTS, (str, "5", "5"), (bool, False, False)])
+async def test_a_flow_reads_a_value_by_the_type_of_its_question(
+    protocol: str, kind: Any, value: Any, meant: object
+) -> None:
+    asking = wait(kind, name="asking")(lambda told: "Well?")
+    rows = [asking.done(end("over"), do=lambda told, answer: repr(answer))]
+    flow = Flow("f", str, start=asking, rows=rows, store=MemoryStore())
+
+    async with RunFollower(flow) as live:
+        run = await live.begin("hi", run_id="c")
+        await last_of(live, run)
+        await live.take(PROTOCOLS[protocol]("answer:asking#1", value), by="ann")
+        assert (await last_of(live, run)).result.output == repr(meant)
+
+
+async def test_a_form_of_a_flow_that_is_closed_is_no_answer() -> None:
+    """The client is told so, and the server logs no error of its own."""
+    asking = wait(str, name="asking")(lambda told: "Well?")
+    flow = Flow("f", str, start=asking, rows=[asking.done(end("over"))], store=MemoryStore())
+    closed = {"threadId": "c", "runId": "r2", "resume": [{"interruptId": "answer:asking#1", "status": "cancelled"}]}
+
+    async with RunFollower(flow) as live:
+        run = await live.begin("hi", run_id="c")
+        await last_of(live, run)
+        with pytest.raises(BadRequest, match="'answer:asking#1'") as refused:
+            await live.take(AgUi.read(closed), by="ann")
+        assert refused.value.code == "bad_answer"
+        assert [question.key for question in live.runs.store.get(run).waits] == ["answer:asking#1"]
+
+
+async def test_data_of_a_flow_that_does_not_fit_is_told_in_one_line() -> None:
+    asking = wait(str, name="asking")(lambda numbers: "Well?")
+    flow = Flow("f", Pair, start=asking, rows=[asking.done(end("over"))], store=MemoryStore())
+
+    async with RunFollower(flow) as live:
+        with pytest.raises(BadRequest, match=r"'f'.*\btwo: .*'2nd'") as refused:
+            await live.take(ag_ui({"type": "text", "text": '{"one": 1, "two": "2nd"}'}), by="ann")
+    assert "\n" not in str(refused.value)
