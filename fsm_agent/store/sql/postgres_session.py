@@ -90,6 +90,27 @@ def address_of(url: str) -> Address:
         UsageError: If libpq cannot read the URL, the schema is not a plain name, or ``pooled`` or ``engine`` has
             another value.  The error does not quote the URL, which may hold a password.
     """
+    from psycopg import conninfo
+
+    if (read := _options_of(url)) is None:  # raised here, so that nothing of the error has read the password
+        right = "postgresql://user@host/database, with special characters as %XX"
+        raise UsageError(f"the address of the store in Postgres: expected {right}, got one that is malformed")
+    given, ours = read
+    schema, pooled, engine = ours.get("schema", SCHEMA), ours.get("pooled", "no"), ours.get("engine")
+    if not _NAME.fullmatch(schema):
+        right = "a name of small letters, digits and underscores"
+        raise UsageError(f"the schema of the store: expected {right}, got {safe_repr(schema)}")
+    if pooled not in ("yes", "no"):
+        raise UsageError(f"pooled of the store: expected yes or no, got {safe_repr(pooled)}")
+    if engine not in (None, *ENGINES):
+        raise UsageError(f"engine of the store: expected {' or '.join(ENGINES)}, got {safe_repr(engine)}")
+    place = f"{given.get('host') or 'the local host'}:{given.get('port') or 5432}/{given.get('dbname') or ''}"
+    plain = conninfo.make_conninfo(**{**_KEEPALIVES, **given, "client_encoding": "utf8"})
+    return Address(plain, schema, pooled == "yes", engine or "", f"{place} (schema {schema})")
+
+
+def _options_of(url: str) -> tuple[dict[str, str], dict[str, str]] | None:
+    """Return the options of a URL that are for libpq, and those that are for the store, or None if it is malformed."""
     import psycopg
     from psycopg import conninfo
 
@@ -105,19 +126,8 @@ def address_of(url: str) -> Address:
         plain = urlunsplit(parts._replace(query="&".join(rest)))
         given = {name: str(value) for name, value in conninfo.conninfo_to_dict(plain).items() if value is not None}
     except (ValueError, psycopg.Error):
-        right = "postgresql://user@host/database, with special characters as %XX"
-        raise UsageError(f"the address of the store in Postgres: expected {right}, got one that is malformed") from None
-    schema, pooled, engine = ours.get("schema", SCHEMA), ours.get("pooled", "no"), ours.get("engine")
-    if not _NAME.fullmatch(schema):
-        right = "a name of small letters, digits and underscores"
-        raise UsageError(f"the schema of the store: expected {right}, got {safe_repr(schema)}")
-    if pooled not in ("yes", "no"):
-        raise UsageError(f"pooled of the store: expected yes or no, got {safe_repr(pooled)}")
-    if engine not in (None, *ENGINES):
-        raise UsageError(f"engine of the store: expected {' or '.join(ENGINES)}, got {safe_repr(engine)}")
-    place = f"{given.get('host') or 'the local host'}:{given.get('port') or 5432}/{given.get('dbname') or ''}"
-    plain = conninfo.make_conninfo(**{**_KEEPALIVES, **given, "client_encoding": "utf8"})
-    return Address(plain, schema, pooled == "yes", engine or "", f"{place} (schema {schema})")
+        return None
+    return given, ours
 
 
 def channel_of(schema: str) -> str:

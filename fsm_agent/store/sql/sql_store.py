@@ -45,6 +45,7 @@ class SqlStore(ABC):
     """The methods of `Store`, without the transactions of a particular database."""
 
     is_volatile = False
+    _place = "not open"  # in the `repr` of a store whose address is wrong, such as on a page of a crash
     _changes: ChangeNotifier
 
     def __init__(self, place: str, *, read_only: bool = False) -> None:
