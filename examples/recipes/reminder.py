@@ -52,17 +52,15 @@ def payment(i: Invoice) -> str:
     return f"{i.amount - i.paid} of {i.to}, after {i.reminders} reminder(s)"
 
 
-@execute
-def overdue(i: Invoice) -> bool:
-    """Return whether to send one more reminder."""
-    return i.reminders < 3
-
-
 @execute(once=True)
 def reminding(i: Invoice) -> datetime:
     """Stands in for sending a letter, and returns the time at which it was sent."""
     print(f"remind {i.to} of {i.amount - i.paid}")
     return datetime.now(UTC)
+
+
+def may_remind(i: Invoice) -> bool:
+    return i.reminders < 3
 
 
 def is_enough(i: Invoice, paid: int) -> bool:
@@ -84,9 +82,8 @@ reminder = Flow(
     rows=[
         payment.done(end("paid"), when=is_enough, do=add),
         payment.done(payment, do=add),
-        payment.elapsed(overdue),
-        overdue.done(reminding, of=True),
-        overdue.done(end("handed_over"), of=False),
+        payment.elapsed(reminding, when=may_remind),
+        payment.elapsed(end("handed_over")),
         reminding.done(payment, do=give_a_week),
     ],
     store="invoices.db",

@@ -161,9 +161,9 @@ class LiveState(State[D], Generic[D, A]):
             is_found = False
         return (resolve_name, (home,)) if is_found else super().__reduce_ex__(protocol)
 
-    def elapsed(self, to: State[D], *, do: Action[D, None] = None) -> Row[D]:
+    def elapsed(self, to: State[D], *, when: Guard[D, None] = None, do: Action[D, None] = None) -> Row[D]:
         """Return a row for the end of the state's time."""
-        return Row(self, "elapsed", to, None, do)
+        return Row(self, "elapsed", to, when, do)
 
     def expired(self, to: State[D], *, do: Action[D, Failure] = None) -> Row[D]:
         """Return a row for the deadline of the flow, ``FlowLimits(deadline_s=…)``.
@@ -469,9 +469,9 @@ class SubflowState(_Failing[D, A]):
     if TYPE_CHECKING:
 
         def elapsed(  # type: ignore[override]
-            self, to: State[D], *, do: Action[D, A] = None
+            self, to: State[D], *, when: Guard[D, A] = None, do: Action[D, A] = None
         ) -> Row[D]:  # pyright: ignore[reportIncompatibleMethodOverride]
-            """Return a row for the end of the state's time.  The action also receives the inner flow's current data."""
+            """Return a row for the end of the state's time.  Guard and action receive the inner flow's current data."""
 
 
 class ParallelState(_Failing[D, A]):

@@ -243,9 +243,9 @@ class AnyState(Generic[D]):
         """Return one row per state, for its `Failure`."""
         return self._rows("failed", to, when=when, do=do)
 
-    def elapsed(self, to: State[D], *, do: Action[D, None] = None) -> tuple[Row[D], ...]:
+    def elapsed(self, to: State[D], *, when: Guard[D, None] = None, do: Action[D, None] = None) -> tuple[Row[D], ...]:
         """Return one row per state, for the end of its time."""
-        return self._rows("elapsed", to, do=do)
+        return self._rows("elapsed", to, when=when, do=do)
 
     def expired(self, to: State[D], *, do: Action[D, Failure] = None) -> tuple[Row[D], ...]:
         """Return one row per state, for the deadline of the flow."""

@@ -13,7 +13,22 @@ from flow_runs import begun
 
 from fsm_agent import Agent
 from fsm_agent.call import Returned
-from fsm_agent.flows import Flow, FlowError, ask, each, end, execute, gather, pause, race, renamed, subflow, wait
+from fsm_agent.flows import (
+    Flow,
+    FlowError,
+    FlowFailed,
+    any_state,
+    ask,
+    each,
+    end,
+    execute,
+    gather,
+    pause,
+    race,
+    renamed,
+    subflow,
+    wait,
+)
 from fsm_agent.testing import FakeClock, Script
 
 over, late = end("over"), end("late")
@@ -252,3 +267,30 @@ def test_a_pause_takes_a_timedelta(delay: Any) -> None:
     nap = pause("nap", delay)
     Flow("sleeping", Time, start=nap, rows=[nap.elapsed(over)], environment={"clock": clock}).call(Time())
     assert clock.sleeps == [60.0]
+
+
+# A guard
+
+
+def is_early(n: int) -> bool:
+    return n < 2
+
+
+def test_a_guard_chooses_what_follows_the_end_of_the_time() -> None:
+    @wait(str, within_s=20)
+    def asking(n: int) -> str:
+        return "Are you there?"
+
+    clock = FakeClock()
+    rows = [asking.done(over), asking.elapsed(asking, when=is_early, do=lambda n, _: n + 1), asking.elapsed(late)]
+    result = Flow("reminding", int, start=asking, rows=rows, environment={"clock": clock}).call(0)
+    assert (result.state, result.output, clock.sleeps) == ("late", 2, [20.0] * 3)
+
+
+def test_a_run_fails_if_no_guard_takes_the_end_of_the_time() -> None:
+    nap = pause("nap", 5)
+    rows = [*any_state(nap).elapsed(over, when=is_early)]
+    flow = Flow("napping", int, start=nap, rows=rows, environment={"clock": FakeClock()})
+    assert flow.call(1).state == "over"
+    with pytest.raises(FlowFailed):
+        flow.call(2)

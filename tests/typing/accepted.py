@@ -559,9 +559,9 @@ def keep_reason(d: Draft, why: Failure) -> Draft:
 
 assert_type(asked_until.cancelled(end("over"), do=lambda d, why: Draft(why.detail)), of.Row[Draft])
 asked_until.expired(end("over"), do=keep_reason)
-asked_until.elapsed(end("over"), do=lambda d, none: d)
+asked_until.elapsed(end("over"), when=lambda d: not d.text, do=lambda d, none: d)
 in_time = subflow("in_time", drafts, begun, within_s=60)
-in_time.elapsed(end("over"), do=lambda topic, draft: draft.text)
+in_time.elapsed(end("over"), when=lambda topic, draft: not draft.text, do=lambda topic, draft: draft.text)
 in_time.failed(end("over"), do=lambda topic, why: why.data.text)
 in_time.cancelled(end("over"), do=lambda topic, why: why.detail)
 kept: Failure[Draft | None] = Failure("late", data=Draft("rain"))
