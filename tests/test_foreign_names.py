@@ -55,6 +55,11 @@ ANSWERS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         UsageError,
         "unknown policy 'timeout' of a function: did you mean 'timeout_s'?",
     ),
+    "call, a setting": (
+        lambda: agent.call("x", temperature=0),
+        UsageError,
+        "unknown option 'temperature'; use args={'temperature': …}, or settings=.* of Agent",
+    ),
     "call": (lambda: agent.call("x", history=[]), UsageError, "unknown option 'history'; use .*after="),
     "call of a prompt": (lambda: agent.call(Prompt("x"), context=5), UsageError, ".*'context'; use deps=… of call"),
     "call of another argument": (lambda: agent.call("x", approve=print), UsageError, ".*; use the same argument of"),

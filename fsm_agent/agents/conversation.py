@@ -76,6 +76,9 @@ class Conversation(CallVerbs[Deps, Out]):
         self._runs = self.store = agent.runs.all
         self._known: dict[str, Dialog] = {}  # the dialogs after runs that no longer change
 
+    def __repr__(self) -> str:
+        return f"Conversation({self.agent.name!r}, {self.name!r})"
+
     def read(self) -> Dialog:
         """Return the dialog up to the newest turn that has ended.
 

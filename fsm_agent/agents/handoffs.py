@@ -99,7 +99,7 @@ def check_prices_inside(prompt: Prompt) -> None:
         offers = left.pop().offers
         for agent in [agent for f in offers if f.delegate is not None for agent in f.delegate.agents]:
             if id(agent.prompt) not in seen:
-                agent._own_environment.price_list.check()
+                agent._own_environment.price_list.check(agent.name)
                 seen.add(id(agent.prompt))
                 left.append(agent.prompt)
 

@@ -215,6 +215,7 @@ class FunctionMetrics:
 class Metrics:
     """A hook that counts what an agent does: ``Agent(…, hooks=[metrics])``.
 
+    Agents inside the agent are not counted unless they have the hook, too.
     For a single call, pass ``metrics.on_event`` as the sink of `Agent.run`.  You can add metrics: ``one + other`` and
     ``sum(many, Metrics())`` return new metrics.  When a call ends, all its states are counted, even those that it
     passed through in another OS process.  Replies and functions are counted in the OS process where they occur.

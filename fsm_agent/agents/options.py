@@ -224,6 +224,9 @@ def check_known(options: Iterable[str], task: object, known: Iterable[str] = CAL
     prompt = first.prompt if isinstance(first, Task) else first
     if isinstance(prompt, Prompt) and name in prompt.variables:
         raise UsageError(f"unknown option {name!r}; pass it as a value of the prompt, call(prompt({name}=…))")
+    if WORDS.get(name, "").startswith("settings=") or name == "settings":
+        args = f"args={{{name!r}: …}}" if name in Settings.__struct_fields__ else "args={'temperature': …}"
+        raise UsageError(f"unknown option {name!r}; use {args}, or settings=Settings(…) of Agent(…)")
     right = remedy(name, sorted(known))
     is_of_agent = name in WORDS and WORDS[name].partition("=")[0] in _OF_AGENT
     raise UsageError(f"unknown option {name!r}{right}{' of Agent(…), or of agent.changed(…)' * is_of_agent}")

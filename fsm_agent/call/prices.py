@@ -100,10 +100,10 @@ class PriceList:
         self._models = models
         self._known: dict[str, Tariff] = {}
 
-    def check(self) -> None:
-        """Raise a `UsageError` if a model has no known price."""
+    def check(self, agent: str = "") -> None:
+        """Raise a `UsageError` if a model has no known price.  The error names the agent, if given."""
         for model in self._models:
-            self._price((model,))
+            self._price((model,), agent)
 
     def priced(self, reply: Reply) -> Reply:
         """Return a reply with its cost.  The reply is unchanged if it already has a cost or reports no tokens.
@@ -117,7 +117,7 @@ class PriceList:
         price = self._price(tuple(filter(None, (reply.model, asked))))
         return reply.changed(usage=reply.usage.changed(cost_pico_usd=price.cost_pico_usd(reply.usage)))
 
-    def _price(self, names: tuple[str, ...]) -> Tariff:
+    def _price(self, names: tuple[str, ...], agent: str = "") -> Tariff:
         """Return a model's price.  ``names`` are its name in the reply, if any, and the requested name."""
         asked = names[-1]
         for name in (*names, asked.partition(":")[2], ANY_MODEL):
@@ -131,7 +131,7 @@ class PriceList:
             except ConfigError as error:
                 raise UsageError(
                     f"{error}; pass prices={{{safe_repr(asked)}: Price(input_micro_usd=…, output_micro_usd=…)}} to the"
-                    " agent"
+                    f" agent{agent and ' '}{agent and repr(agent)}"
                 ) from None
         return self._known[asked]
 

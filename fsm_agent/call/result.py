@@ -11,12 +11,12 @@ from fsm_agent._internal.structs import Out, Value, Vector
 from fsm_agent.call import call as calls  # as a module: it imports this one
 from fsm_agent.call.effects import AskSummary, CallModel, describe_effects
 from fsm_agent.call.journal import stored_name
-from fsm_agent.call.process import open_effects
+from fsm_agent.call.process import open_effects, questions_of
 from fsm_agent.call.record import ASKING, CallRecord, ContextUse, Ending, Reason, RequestFailure, State, successor_name
 from fsm_agent.errors import BudgetExceeded, FsmAgentError, ParseError, ProviderError
 from fsm_agent.messages.convert import transcript
 from fsm_agent.messages.event_json import EXACT, JsonResult, masked_data
-from fsm_agent.messages.events import Stepped
+from fsm_agent.messages.events import Question, Stepped
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import UNUSED, OutputMode, Usage
 from fsm_agent.prompts.dialog import Dialog
@@ -504,7 +504,7 @@ class CallFailed(_CallError):
 
 
 class CallSuspended(_CallError):
-    """An agent call is waiting for an answer that its driver cannot give.  ``call.effects`` holds the questions.
+    """An agent call is waiting for an answer that its driver cannot give.
 
     Attributes:
         call: The `AgentCall`.
@@ -520,11 +520,16 @@ class CallSuspended(_CallError):
         >>> try:
         ...     agent.call("Tidy up.")
         ... except CallSuspended as error:
-        ...     print([effect.key for effect in error.call.effects])
+        ...     print([question.key for question in error.questions])
         ...     print(agent.runs.resume(error.run_id, Approved()).output)
         ['ask:1.0']
         Done.
     """
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """The open questions, as in `Suspended`."""
+        return questions_of(self.call)
 
 
 def _unpickled(

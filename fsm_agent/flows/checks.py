@@ -297,7 +297,7 @@ def _check_name(where: str, state: State[Any]) -> None:
 def _check_work(where: str, state: LiveState[Any, Any], agents: Agents) -> None:
     here = f"{where}: {state.name}"
     _check_time(here, state)
-    for function in state.functions:
+    for function in state.functions_of_data:
         check_parameters(here, function, "data")
     if isinstance(state, FunctionState) and state.function.once and state.is_timed:
         option = "until" if state.within_s is None else "within_s"

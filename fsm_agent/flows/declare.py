@@ -178,7 +178,7 @@ def ask(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any:
         types: The types of the answer.  By default, the output type of ``asked``, if it is an agent.
         whole: Whether the state returns the whole `CallResult`, so that the next state can continue the dialog.  In the
             state's rows, ``of`` is then an output type.
-        options: See `StateOptions`.
+        options: ``name``, ``within_s``, ``until`` and ``restart``; see `StateOptions` and `TimeOptions`.
 
     Raises:
         FlowError: If the agent or the type of the answer is missing.
@@ -231,11 +231,13 @@ def execute(function: Any = None, /, **options: Any) -> Any:
     """Declare a state that waits for a plain or coroutine function: ``@execute`` or ``@execute(once=True)``.
 
     The function takes the data, and a `Context` if it has a second parameter.  ``context.idempotency_key`` is the same
-    in every attempt.  If the function raises an exception, ``failed`` rows receive a `Failure`.
+    in every attempt.  If the function raises an exception, ``failed`` rows receive a `Failure`.  In a test, you can
+    still call it: ``send("it", Context(deps=None))``.
 
     Args:
         function: The function.
-        options: See `ExecuteOptions`.
+        options: ``once``, ``reconcile``, ``timeout_s``, ``retries``, ``on_error`` and ``blocking``, as for `function`;
+            and ``name``, ``within_s``, ``until`` and ``restart``, as for the other states.
 
     Raises:
         FlowError: If the object is not a suitable function.
@@ -256,7 +258,8 @@ def execute(function: Any = None, /, **options: Any) -> Any:
 def _function_state(
     function: Any, name: str | None = None, on_error: Any = None, **options: Any
 ) -> FunctionState[Any, Any]:
-    require("execute", function, callable(function), "a function of the data", FlowError)
+    is_function = callable(function) and not isinstance(function, LiveState)
+    require("execute", function, is_function, "a function of the data", FlowError)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise FlowError(f"execute: expected a function that returns, got the generator {safe_repr(function)}")
     name = name or str(getattr(function, "__name__", ""))
@@ -302,7 +305,7 @@ def wait(*types: Any, **options: Any) -> _Waits[Any]:
 
     Args:
         types: The types of the answer.
-        options: See `WaitOptions`.
+        options: ``early``, ``name``, ``within_s``, ``until`` and ``restart``; see `WaitOptions` and `TimeOptions`.
 
     Examples:
         >>> @wait(bool)
@@ -386,7 +389,7 @@ def gather(name: str, /, *members: Any, enough: float | None = None, **options: 
         name: The name of the state.
         members: Two or more states with different names.
         enough: How many members (int) or what share of them (float) must return a value, or None for all.
-        options: See `TimeOptions`.
+        options: ``within_s``, ``until`` and ``restart``; see `TimeOptions`.
 
     Raises:
         FlowError: If the name is not a string, or a member is not a state that waits.
@@ -493,7 +496,7 @@ def each(
         settled: Whether the state waits for all members and returns a `Failure` for each member that failed.
         enough: How many values are enough; see `gather`.  If there are fewer items, the state fails at once with the
             reason "too few".  If ``enough`` is a share and there are no items, the state returns no values.
-        options: See `TimeOptions`.
+        options: ``within_s``, ``until`` and ``restart``; see `TimeOptions`.
 
     Raises:
         FlowError: If the name is not a string, the member is not a state that waits, or ``over`` is not a plain
@@ -525,7 +528,7 @@ def subflow(name: str, flow: Flow[S], given: Callable[[E], S], **options: Unpack
         name: The name of the state.
         flow: The flow.
         given: A pure function that takes the data and returns the other flow's initial data.
-        options: See `TimeOptions`.
+        options: ``within_s``, ``until`` and ``restart``; see `TimeOptions`.
 
     Raises:
         FlowError: If the name is not a string, ``flow`` is not a `Flow`, or ``given`` is not a plain function.

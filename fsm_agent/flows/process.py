@@ -346,6 +346,8 @@ class FlowProcess(Process):
     def give(self, state: LiveState[Any, A], value: A | Failure, *, at_s: float | None = None) -> None:
         """Supply the result of a state: a person's answer, or an operator's decision in place of another result.
 
+        A run that has not begun begins first.
+
         Args:
             state: The state, here or in an inner flow.  A state with ``early=True`` takes an answer before it is
                 entered.
@@ -359,14 +361,10 @@ class FlowProcess(Process):
         if not isinstance(state, LiveState):
             what = f"state of give: expected a state, such as flow.states['review'], got {safe_repr(state)}"
             raise UsageError(f"{what}; to answer by a key, call advance(key, Returned(text=…))")
-        key = self._key_of(state, value)
-        outcome = outcome_of(state, value).changed(at_s=self.now_s() if at_s is None else at_s)
-        if prefix_of(key) != StartFunction.prefix:
-            self.advance(key, outcome)
-            return
-        for process in (self._trial(), self):  # two steps: if the second is not possible, none is taken
-            process.advance(key, Started(at_s=outcome.at_s))
-            process.advance(process._key_of(state, value), outcome)
+        at_s = self.now_s() if at_s is None else at_s
+        outcome = outcome_of(state, value).changed(at_s=at_s)
+        for process in (self._trial(), self):  # several steps: if one of them is not possible, none is taken
+            process.advance(process._ready_key_of(state, value, at_s), outcome)
 
     def explain(self, event: Any, *, key: str | LiveState[Any, Any] = "") -> Explanation:
         """Explain why a step took its row, or which row an answer would take.  The run does not change.
@@ -404,12 +402,9 @@ class FlowProcess(Process):
             what = f"event of explain: expected a step or an outcome, got {safe_repr(event)}"
             raise UsageError(f"{what}; name the state that gives it, as in explain({safe_repr(event)}, key=review)")
         if isinstance(key, LiveState):
-            state, outcome = key, outcome_of(key, event)
-            event, key = outcome, self._key_of(state, event)
-            if prefix_of(key) == StartFunction.prefix:  # its result is possible once it has begun
-                process = self._trial()
-                process.advance(key, Started(at_s=self.record.trace[-1].at_s))
-                key = process._key_of(state, event)
+            state, process = key, self._trial()
+            key = process._ready_key_of(state, event, self.record.trace[-1].at_s if self.record.trace else self.now_s())
+            event = outcome_of(state, event)
         return super(FlowProcess, process).explain(event, key=key)
 
     def _trial(self) -> Self:
@@ -418,6 +413,16 @@ class FlowProcess(Process):
         trial.journal, trial._ended = None, []
         trial.forget_children()
         return trial
+
+    def _ready_key_of(self, state: LiveState[Any, Any], value: Any, at_s: float) -> str:
+        """Begin the run and the state's function, if they have not begun, and return the key of the state's result."""
+        if any(effect.key == Begin.prefix for effect in self.effects):
+            self.advance(Begin.prefix, Begun(at_s=at_s))
+        key = self._key_of(state, value)
+        if prefix_of(key) == StartFunction.prefix:
+            self.advance(key, Started(at_s=at_s))
+            key = self._key_of(state, value)
+        return key
 
     def _key_of(self, state: LiveState[Any, Any], value: Any) -> str:
         keys = self.keys_of(state)

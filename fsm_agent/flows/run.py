@@ -57,7 +57,7 @@ from fsm_agent.flows.states import ENDS, FIRST_TIME, End, LiveState, Row, Subflo
 from fsm_agent.flows.transition_table import EDITED, KEPT, NOTES, STAYS, UNTIL_KNOWN
 from fsm_agent.flows.values import Failure
 from fsm_agent.messages.event_json import EXACT, JsonResult, masked_data
-from fsm_agent.messages.events import Event, Stepped
+from fsm_agent.messages.events import Event, Question, Stepped
 from fsm_agent.messages.reply import Usage
 from fsm_agent.validation import safe_repr
 
@@ -79,6 +79,9 @@ class FlowRun(FlowProcess, Generic[D]):
         >>> run = letters.prepare("Dear Ada")
         >>> run.state, run.data
         ('Seeded', 'Dear Ada')
+        >>> run.give(review, True)
+        >>> run.state
+        'over'
     """
 
     record: FlowRecord
@@ -646,7 +649,7 @@ class FlowFailed(_OfRun):
 
 
 class FlowSuspended(_OfRun):
-    """A flow is waiting for a person, or until a distant time.  ``run.effects`` shows what it is waiting for.
+    """A flow is waiting for a person, or until a distant time.
 
     Examples:
         >>> @wait(bool)
@@ -656,9 +659,16 @@ class FlowSuspended(_OfRun):
         >>> try:
         ...     letters.call("Dear Ada")
         ... except FlowSuspended as waiting:
+        ...     print([question.text for question in waiting.questions])
         ...     print(letters.runs.resume(waiting.run_id, {review: True}).state)
+        ['Dear Ada']
         over
     """
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """The open questions, as in `Suspended`."""
+        return questions_of(self.run)
 
     @property
     def wake_at_s(self) -> float | None:

@@ -25,6 +25,7 @@ from fsm_agent.agents.options import AnyTask
 from fsm_agent.call.result import CallResult
 from fsm_agent.errors import FlowError
 from fsm_agent.flows.values import ANY, AnswerTypes, Failure, ResultTypes, case_name, union_of
+from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt, Task
@@ -187,7 +188,7 @@ class LiveState(State[D], Generic[D, A]):
         return ()
 
     @property
-    def functions(self) -> tuple[Callable[..., Any], ...]:
+    def functions_of_data(self) -> tuple[Callable[..., Any], ...]:
         """The functions that belong to the state and take the data."""
         return tuple([time for time in (self.within_s, self.until) if callable(time)])
 
@@ -287,9 +288,9 @@ class CallState(_Failing[D, A]):
         return self._typed[given]
 
     @property
-    def functions(self) -> tuple[Callable[..., Any], ...]:
+    def functions_of_data(self) -> tuple[Callable[..., Any], ...]:
         chooses = () if isinstance(self.agent, Agent) or not callable(self.agent) else (self.agent,)
-        return (self.task, *chooses, *super().functions)
+        return (self.task, *chooses, *super().functions_of_data)
 
     @property
     def client_keys(self) -> Sequence[object]:
@@ -406,12 +407,24 @@ class WholeCallState(CallState[D, CallResult[A]]):
 
 
 class FunctionState(_Failing[D, A]):
-    """A state that waits for a function."""
+    """A state that waits for a function.
+
+    Examples:
+        >>> @execute
+        ... def greet(name: str) -> str:
+        ...     return f"Hello, {name}."
+        >>> greet("Ada")  # still a function
+        'Hello, Ada.'
+    """
 
     def __init__(self, function: Function, answer_types: AnswerTypes, **options: Unpack[TimeOptions[D]]) -> None:
         super().__init__(answer_types.state, answer_types, inspect.getdoc(function.call) or "", **options)
         self.function, self.declared_by = function, function.call
         self.words = "function, once" if function.once else "function"
+
+    def __call__(self, data: D, context: Context[Any] | None = None, /) -> Any:
+        """Call the function, as if it had not been decorated."""
+        return self.function(data) if context is None else self.function(data, context)
 
 
 class WaitState(_Giving[D, A]):
@@ -435,8 +448,8 @@ class WaitState(_Giving[D, A]):
         self.words = "a person, also early" if early else "a person"
 
     @property
-    def functions(self) -> tuple[Callable[..., Any], ...]:
-        return (self.question, *super().functions)
+    def functions_of_data(self) -> tuple[Callable[..., Any], ...]:
+        return (self.question, *super().functions_of_data)
 
 
 class PauseState(LiveState[D, None]):
@@ -460,8 +473,8 @@ class SubflowState(_Failing[D, A]):
         self.words = f"flow {flow.name}"
 
     @property
-    def functions(self) -> tuple[Callable[..., Any], ...]:
-        return (self.given, *super().functions)
+    def functions_of_data(self) -> tuple[Callable[..., Any], ...]:
+        return (self.given, *super().functions_of_data)
 
     def type_for(self, trigger: str, case: Any) -> Any:
         return self.flow.data if trigger == "elapsed" else super().type_for(trigger, case)
@@ -562,8 +575,8 @@ class EachState(ParallelState[D, A]):
         return (self.member,)
 
     @property
-    def functions(self) -> tuple[Callable[..., Any], ...]:
-        return (self.over, *super().functions)
+    def functions_of_data(self) -> tuple[Callable[..., Any], ...]:
+        return (self.over, *super().functions_of_data)
 
     def members_of(self, data: Any) -> Sequence[tuple[str, LiveState[Any, Any], Any]]:
         found: Any = self.over(data)

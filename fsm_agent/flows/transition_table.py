@@ -60,7 +60,7 @@ NOTES = ("started", "interrupted", "run_again")  # events of a function that mus
 
 def pure(what: str, function: Any) -> Any:
     """Return a function that takes the data, and refuse coroutine functions and other objects."""
-    require(what, function, callable(function), "a function of the data", FlowError)
+    require(what, function, callable(function) and not isinstance(function, State), "a function of the data", FlowError)
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         got = f"the coroutine function {getattr(function, '__name__', 'of another object')!r}"
         raise FlowError(f"{what}: expected a plain, pure function, got {got}; do what waits in a state of @execute")

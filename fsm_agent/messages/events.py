@@ -21,8 +21,9 @@ class Question(Value, frozen=True):
     """An effect that is waiting for an answer from a person or another program.
 
     Examples:
-        >>> Question("ask:1.0", "approval", answers=("Approved", "Denied")).kind
-        'approval'
+        >>> erase = '{"function": "erase", "arguments": "{}"}'
+        >>> Question("ask:1.0", "approval", erase, ("approved", "denied")).text
+        'erase({})'
     """
 
     key: str  # the effect's key
@@ -30,6 +31,14 @@ class Question(Value, frozen=True):
     about: str = ""  # the subject as JSON, for display
     answers: tuple[str, ...] = ()  # the kinds of outcomes that answer it
     schema: str = ""  # JSON Schema of the value in the answer, such as new arguments; empty if it has no value
+
+    @property
+    def text(self) -> str:
+        """What is asked, for people: a flow's question, or a function call such as ``erase({"path": "a.txt"})``."""
+        about = self._about
+        if "function" in about:
+            return f"{about['function']}({about.get('arguments', '')})"
+        return str(about.get("question", about.get("problem", self.about)))
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -278,13 +287,18 @@ class FunctionStarted(Value, frozen=True):
         ...     "Add."
         ...     return a + b
         >>> events = Agent(Script(function_call("add", a=1, b=2), "3"), functions=[add]).stream("1 + 2?")
-        >>> [event.arguments_json for event in events if isinstance(event, FunctionStarted)]
-        ['{"a": 1, "b": 2}']
+        >>> [event.arguments for event in events if isinstance(event, FunctionStarted)]
+        [{'a': 1, 'b': 2}]
     """
 
     id: str
     name: str
     arguments_json: str
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The parsed arguments, or an empty dictionary if they are not a JSON object."""
+        return FunctionCall(name=self.name, arguments_json=self.arguments_json).arguments
 
 
 class FunctionProgress(Value, frozen=True):

@@ -411,7 +411,8 @@ class Script(SyncVerbs):
             case _ if callable(entry) and not isinstance(entry, type):
                 return self._make_reply(entry(request), request, timeout_s)
         right = (
-            "a string, function_call('name', …), a list of both, a Reply, a ProviderError, or a function of the request"
+            "a string, function_call('name', …), a list of both, a pydantic model, a Reply, a ProviderError, or a"
+            " function of the request"
         )
         raise UsageError(f"the reply of a script: expected {right}, got {entry!r:.80}")
 

@@ -178,7 +178,7 @@ def test_a_model_whose_price_nobody_knows_is_refused_when_agent_or_call_is_made(
         Agent(Script("42"), limits=Limits(cost_usd=1))
     middle = Agent(Script(), functions=[searcher()], name="middle", prices=DOLLAR)
     for inner in (searcher(spending(1, "Found.")).changed(prices=None), middle):
-        with pytest.raises(UsageError, match=r"price.*script"):
+        with pytest.raises(UsageError, match=r"price.*script.*agent 'searcher'"):
             boss(inner=inner, limits=Limits(cost_usd=1), prices=DOLLAR).prepare("Go.")
     agent = Agent(Script(spending(10, "42")), prices={"script": DOLLAR}, limits=Limits(cost_usd=1))
     with pytest.raises(UsageError, match=r"price.*other"):

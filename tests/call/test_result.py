@@ -166,6 +166,14 @@ def test_a_suspended_call_goes_on_elsewhere():
     assert "erased n.txt" in script.requests[0].messages[-1].text
 
 
+def test_a_suspended_call_has_questions():
+    """Also in another OS process, and as in the event of a stream."""
+    error = suspended([Function(name="erase", parameters={"type": "object"})])
+    (question,) = error.questions
+    assert (question.key, question.kind, question.text) == ("run:1.0", "result", 'erase({"path": "n.txt"})')
+    assert pickle.loads(pickle.dumps(error)).questions == error.questions
+
+
 @pytest.mark.parametrize("why", ["prompt", "deps"])
 def test_what_cannot_be_sent_is_missed_when_it_is_needed(why):
     local = Function.of(erase, format=lambda value, _: str(value))

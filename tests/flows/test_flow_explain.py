@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from deep_flow import outcome_for, walk
 
-from fsm_agent import Agent
+from fsm_agent import Agent, Context
 from fsm_agent.call import Begun, Cancelled, Returned, Slept
 from fsm_agent.errors import OutcomeError, UsageError
-from fsm_agent.flows import Failure, Flow, ask, each, end, execute, gather, subflow, wait
+from fsm_agent.flows import Failure, Flow, FlowError, FlowSuspended, ask, each, end, execute, gather, subflow, wait
 from fsm_agent.messages import Inside
 from fsm_agent.testing import Script
 
@@ -165,3 +167,59 @@ def test_each_step_of_a_walk_is_the_one_that_was_explained(seed: int) -> None:
         assert run.record is before
     for step in run.record.trace:
         assert run.explain(step).taken.to == step.to
+
+
+# A run that has not begun
+
+
+def test_a_result_begins_a_run() -> None:
+    @execute(once=True)
+    def rating(d: Text) -> int:
+        return 1
+
+    rows = [rating.done(good, when=is_good), rating.done(judge), judge.done(bad)]
+    run = Flow("rated", Text, start=rating, rows=rows).prepare(Text("abc"))
+    assert "rating --done [is_good]--> good" in str(run.explain(9, key=rating))
+    with pytest.raises(OutcomeError, match="judge"):
+        run.give(judge, 1)
+    assert run.state == "Seeded"
+    run.give(rating, 1)
+    assert run.state == "judge"
+
+
+# Functions of states
+
+
+def test_the_function_of_a_state_is_still_a_function() -> None:
+    @execute
+    async def greet(name: str, context: Context[str]) -> str:
+        return f"{context.deps} {name}"
+
+    assert rate(Text()) == 1
+    assert asyncio.run(greet("Ada", Context(deps="Dear"))) == "Dear Ada"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Flow("rated", Text, start=rate, rows=[rate.done(asking, do=send), asking.done(bad)]),
+        lambda: execute(rate),
+        lambda: ask(rate, int),
+        lambda: each("all", asking, rate),
+    ],
+)
+def test_a_state_in_place_of_a_pure_function_is_refused(make: Callable[[], Any]) -> None:
+    with pytest.raises(FlowError, match=r"send|rate"):
+        make()
+
+
+def test_a_state_is_no_function_for_a_model() -> None:
+    for state in (asking, judge, rate):
+        with pytest.raises(UsageError):
+            Agent(Script(), functions=[state])
+
+
+def test_a_suspended_flow_has_questions() -> None:
+    with pytest.raises(FlowSuspended) as waiting:
+        Flow("asked", Text, start=asking, rows=[asking.done(good)]).call(Text())
+    assert [(question.kind, question.text) for question in waiting.value.questions] == [("answer", "?")]

@@ -104,6 +104,7 @@ class TestTurns:
             "assistant: Ada.",
             "user: Bye.",
         ]
+        assert repr(agent.conversation("c")) == "Conversation('clerk', 'c')"
         read = agent.conversation("c").read()
         assert (read, asyncio.run(agent.conversation("c").aread())) == (
             done.result.dialog.__class__(read.messages),
