@@ -35,7 +35,7 @@ from pydantic_core import (
 )
 
 from fsm_agent._internal.structs import holds_decimal
-from fsm_agent.errors import UsageError
+from fsm_agent.errors import FlowError, UsageError
 from fsm_agent.functions.arguments import ExactValidator
 from fsm_agent.functions.context import Context
 
@@ -156,11 +156,21 @@ def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> d
 
 
 def deps_of_second(call: Callable[..., Any]) -> dict[str, Any]:
-    """Return the `Function` fields that describe the deps type of a state's function, or {} if it declares none."""
-    signature = _Signature(call, str(getattr(call, "__name__", call)), {})
+    """Return the `Function` fields that describe the deps type of a state's function, or {} if it declares none.
+
+    Raises:
+        FlowError: If the second parameter is annotated with another class than `Context`.
+    """
+    name = str(getattr(call, "__name__", call))
+    signature = _Signature(call, name, {})
     parameter = [*signature.parameters.values()][1]
     hint = signature.evaluated(signature.without_deps(parameter))
-    return signature.deps_fields(parameter, hint) if _is_context(hint) else {}
+    if _is_context(hint):
+        return signature.deps_fields(parameter, hint)
+    if isinstance(hint, type) and hint not in (object, parameter.empty) and not typing_extensions.is_protocol(hint):
+        right = "expected Context or Context[…] after the data, or after the item of each(…)"
+        raise FlowError(f"function {name!r}: parameter {parameter.name!r}: {right}, got {hint.__name__}")
+    return {}
 
 
 def _with_dispatched(call: Any, parameters: Mapping[str, inspect.Parameter]) -> Mapping[str, inspect.Parameter]:

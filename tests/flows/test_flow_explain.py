@@ -223,3 +223,13 @@ def test_a_suspended_flow_has_questions() -> None:
     with pytest.raises(FlowSuspended) as waiting:
         Flow("asked", Text, start=asking, rows=[asking.done(good)]).call(Text())
     assert [(question.kind, question.text) for question in waiting.value.questions] == [("answer", "?")]
+
+
+def test_a_second_parameter_that_is_no_context_is_refused() -> None:
+    """For example, a member of `each` that expects the data as well as the item."""
+
+    def rating(d: Text, item: int) -> int:
+        return item
+
+    with pytest.raises(FlowError, match=r"rating.*item"):
+        execute(rating)
