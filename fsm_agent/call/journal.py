@@ -498,9 +498,8 @@ def verified(document: str | bytes, signing_key: str | bytes | None) -> bytes:
         return body
     if not body.startswith(_HEAD) or body[_END : _END + len(_TAIL)] != _TAIL:
         raise SnapshotError(
-            "the snapshot: expected a signed one, since signing_key is given, got one without a signature; pass it"
-            " as it"
-            " was written, since reformatting loses the signature"
+            "the snapshot: expected a signed one, since signing_key is given, got one without a signature; pass it as"
+            " it was written, since reformatting loses the signature"
         )
     signature, body = body[_START:_END], b"{" + body[_END + len(_TAIL) :]
     if not hmac.compare_digest(_signature(body, signing_key).encode(), signature):

@@ -184,8 +184,7 @@ def exceeded(record: CallRecord, more: Usage = UNUSED) -> str | None:
         raise OutcomeError(
             f"the usage of an outcome: expected a cost for its {more.total_tokens} tokens, since"
             f" limits.cost_usd={limits.cost_usd:g} counts it, got none; pass Usage(…, cost_pico_usd=…), or give the"
-            " Environment"
-            " the price"
+            " Environment the price"
         )
     used = record.total_usage + more
     if limits.tokens is not None and used.total_tokens > limits.tokens:

@@ -91,9 +91,8 @@ class Activity:
         """
         kind = type(self.effect).__name__
         raise UsageError(
-            f"the effect {kind} (key {self.effect.key!r}): expected an Activity that performs it, got none;"
-            " register one"
-            f" under activity_of({kind})"
+            f"the effect {kind} (key {self.effect.key!r}): expected an Activity that performs it, got none; register"
+            f" one under activity_of({kind})"
         )
 
     def events_of(self, arrived: Event) -> Sequence[Event]:

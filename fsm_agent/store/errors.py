@@ -5,6 +5,7 @@ StoreError                     the store could not perform an operation
 ├── RunUnknown, RunExists      the run does not exist; the name is taken by another run
 ├── RunBusy, LeaseLost         another holder has the run; another holder has claimed it since
 ├── NotAsked, AlreadyAnswered  the question is not open; it was answered before
+├── SignalExists               another signal was sent under the same id
 ├── Conflict                   the conversation has moved on, or its newest turn has not ended
 ├── ReadOnly                   the store was opened for reading only
 └── StoreClosed                the store was closed

@@ -456,9 +456,8 @@ def _check_failed(store: Store, run: Run) -> None:
     header = header_of(store.load(run.id, after=run.n).header)
     if header.conversation and (newest := store.head(header.conversation).run) != run.id:
         raise UsageError(
-            f"the run {run.id!r}: expected the newest turn of the conversation {header.conversation!r}, {newest!r},"
-            " got an"
-            f" earlier one; call fork({run.id!r}), which makes a separate run that can continue"
+            f"the run {run.id!r}: expected the newest turn of the conversation {header.conversation!r}, {newest!r}, got"
+            f" an earlier one; call fork({run.id!r}), which makes a separate run that can continue"
         )
 
 
