@@ -69,12 +69,11 @@ class RunQuery(NamedTuple):
         after_s, before_s = self.which.get("changed_after"), self.which.get("changed_before")
         return -math.inf if after_s is None else after_s, math.inf if before_s is None else before_s
 
-    def takes(self, place: Place, due_s: float | None, name: str, title: str, service: str) -> bool:
+    def takes(self, changed_s: float, due_s: float | None, name: str, title: str, service: str) -> bool:
         """Return whether a run in a matching group matches the rest of the filter."""
         due_before, (first_s, end_s) = self.which.get("due_before"), self.times
         return (
-            place < self.before
-            and first_s <= place[0] < end_s
+            first_s <= changed_s < end_s
             and (due_before is None or (due_s is not None and due_s < due_before))
             and name.startswith(self.which.get("prefix") or "")
             and self.which.get("service") in (None, "", service)
@@ -92,12 +91,14 @@ def parse_query(after: str | None, limit: int, which: RunFilter) -> RunQuery:
     for name, value in which.items():
         if name not in RunFilter.__optional_keys__:
             raise UsageError(f"unknown filter {name!r} of runs{hint(name, RunFilter.__optional_keys__)}")
+        if value is None:
+            continue
         if name in ("agent", "state", "waiting_for", "text", "prefix", "service"):
-            check_text(name, value) if value is not None else None  # type: ignore[arg-type]
+            check_text(name, value)  # type: ignore[arg-type]
         elif name in ("ended", "failed", "asked"):
-            require(name, value, isinstance(value, bool | None), "True or False")
+            require(name, value, isinstance(value, bool), "True or False")
         else:
-            require(name, value, value is None or is_finite(value), "a Unix time")
+            require(name, value, is_finite(value), "a Unix time")
     require("limit", limit, is_whole(limit), "a whole number")
     return RunQuery(which, _place_in(after), max(0, min(limit, ALL)))
 

@@ -565,7 +565,7 @@ def select(c: Sql, asked: RunQuery) -> Page:
             page.next = f"{last[0]!r}~{last[1]}"
             break
         last = place
-        if asked.takes(place, row[6], row[1], row[11], row[15]):
+        if asked.takes(place[0], row[6], row[1], row[11], row[15]):
             page.append(_run(c, row))
     return page
 
