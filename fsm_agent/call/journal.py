@@ -207,11 +207,9 @@ class Journal:
 
     def add(self, entry: Entry, before: Any) -> None:
         """Add an entry that follows the record ``before``, just before the process commits its step."""
-        if before is not (self.entries[-1].record if self.entries else self.first):
-            self.settle(before)
+        self.settle(before)
         self.entries.append(entry)
-        if self.undone:
-            self.undone.clear()
+        self.undone.clear()
 
     def settle(self, record: Any) -> None:
         """Drop the last entry if the process was interrupted before it committed the step."""

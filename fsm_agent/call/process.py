@@ -596,12 +596,11 @@ class Process(ABC):
                         f"the key of an effect: expected no {SEPARATOR!r}, which separates children, got {effect.key!r}"
                     )
                 wanted[self.slot(effect.key)] = effect
-            if record.children:
-                for name, inner in record.children.items():
-                    known = old.get(name)
-                    if known is None or known.record is not inner:
-                        known = self._read_child(record, name)
-                    children[name] = known
+            for name, inner in record.children.items():
+                known = old.get(name)
+                if known is None or known.record is not inner:
+                    known = self._read_child(record, name)
+                children[name] = known
         self._own_wanted, self._child_effects = wanted, children
         self._cached_for = record
 

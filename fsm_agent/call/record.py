@@ -235,17 +235,18 @@ class CallRecord(Value, frozen=True, kw_only=True):
         Raises:
             UsageError: If ``extra`` or ``parser_args`` is not JSON-serializable, or ``by`` is not text.
         """
-        kept: dict[str, Any] = {} if extra is None else {"extra": plain_json("extra", extra)}
-        if by != "":
-            require("by", by, isinstance(by, str), "the name of the person who asks, such as 'ada'")
-            kept["by"] = by
-        if parser_args is not None:
-            kept["parser_args"] = plain_json("parser_args", parser_args)
-        if governed_by:
-            kept["governed_by"] = governed_by
-        if summary is not None:
-            kept["summary"] = summary
-        return cls(dialog=dialog, seeded_with=len(dialog), limits=limits, depth=depth, **kept)
+        require("by", by, isinstance(by, str), "the name of the person who asks, such as 'ada'")
+        return cls(
+            dialog=dialog,
+            seeded_with=len(dialog),
+            limits=limits,
+            depth=depth,
+            extra={} if extra is None else plain_json("extra", extra),
+            by=by,
+            parser_args={} if parser_args is None else plain_json("parser_args", parser_args),
+            governed_by=governed_by,
+            summary=summary,
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CallRecord):

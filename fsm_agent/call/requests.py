@@ -177,7 +177,7 @@ def _request(call: AgentCall, record: CallRecord) -> Request:
         output=output,
         mode=mode,
         settings=settings,
-        branch_length=len(record.branch) if record.branch else 0,
+        branch_length=len(record.branch),
     )
 
 

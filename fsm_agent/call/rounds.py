@@ -98,7 +98,9 @@ def closed_again(record: CallRecord, prompt: Prompt, gate: ApprovalGate) -> Call
 
     Calls whose arguments are no longer valid wait for approval too.
     """
-    approved = approved_keys(record) if record.round else set()
+    if not record.round:
+        return record
+    approved = approved_keys(record)
 
     def waits(f: FunctionCall) -> bool:
         function = prompt.by_name.get(f.name)
@@ -110,7 +112,7 @@ def closed_again(record: CallRecord, prompt: Prompt, gate: ApprovalGate) -> Call
     for i, f in enumerate(calls):
         if not (f.is_settled or f.needs_approval or f"ask:{f.id}" in approved) and waits(f):
             calls[i] = f.changed(needs_approval=True)
-    return record.changed(round=tuple(calls)) if record.round else record
+    return record.changed(round=tuple(calls))
 
 
 def requested_calls(
@@ -249,7 +251,7 @@ def _sorted(value: Any) -> Any:
 def unblocked(record: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt) -> tuple[FunctionCall, ...]:
     """Return a round's calls, with an error for each call that depends on a function that can no longer succeed."""
     if not prompt.depended_on:
-        return calls if isinstance(calls, tuple) else tuple(calls)
+        return tuple(calls)
     done, waits = list(calls), True
     while waits:  # each pass except the last settles a call, which may block other calls
         hopeful = {f.name for f in done if f.succeeded or not f.is_settled}

@@ -528,8 +528,6 @@ def _with_problem(record: CallRecord, event: FinalReply, ending: Ending) -> Call
 
 
 def _answered(record: CallRecord, event: FunctionCall, prompt: Prompt) -> tuple[FunctionCall, ...]:
-    if len(record.round) == 1:
-        return (event,)
     at = int(event.id.rpartition(".")[2])  # an id is "place.index"
     calls = (*record.round[:at], event, *record.round[at + 1 :])
     return unblocked(record, calls, prompt) if prompt.depended_on else calls

@@ -19,7 +19,6 @@ from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import AskApproval, AskSummary, CallModel, CheckOutput, Reconcile, RunFunction, Sleep
 from fsm_agent.call.outcomes import CheckFailed, CheckRefused, FunctionFailed, ModelFailed, Replied, Returned
 from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Reasoning, Text
-from fsm_agent.messages.reply import Usage
 from fsm_agent.runtime import span_names as names
 from fsm_agent.runtime.activity import Activity
 from fsm_agent.runtime.probes import ABANDONED, TIMED_OUT
@@ -151,7 +150,16 @@ def came_of(activity: Activity, outcome: Any, content: bool) -> Came:
 
 def _replied(outcome: Replied, content: bool) -> Came:
     reply = outcome.reply
-    facts = tokens(reply.usage)
+    usage = reply.usage
+    facts = known(
+        {
+            names.INPUT_TOKENS: usage.input_tokens,
+            names.OUTPUT_TOKENS: usage.output_tokens,
+            names.CACHED_TOKENS: usage.cached_tokens,
+            names.CACHE_WRITE_TOKENS: usage.cache_write_tokens,
+            names.REASONING_TOKENS: usage.reasoning_tokens,
+        }
+    )
     if reply.finish:
         facts[names.FINISH_REASONS] = [reply.finish]
     if reply.model:
@@ -171,19 +179,6 @@ def _ran(activity: Activity, outcome: Returned | FunctionFailed, content: bool) 
         facts[names.RESULT] = _text(outcome.text)
     has_failed = isinstance(outcome, FunctionFailed) or outcome.is_error
     return facts, "tool_error" if has_failed else ""
-
-
-def tokens(usage: Usage) -> Facts:
-    """Return the known token counts."""
-    return known(
-        {
-            names.INPUT_TOKENS: usage.input_tokens,
-            names.OUTPUT_TOKENS: usage.output_tokens,
-            names.CACHED_TOKENS: usage.cached_tokens,
-            names.CACHE_WRITE_TOKENS: usage.cache_write_tokens,
-            names.REASONING_TOKENS: usage.reasoning_tokens,
-        }
-    )
 
 
 def known(facts: Facts) -> Facts:
