@@ -136,6 +136,16 @@ OPENAI_MODELS: Overrides = (
     ("gpt-5.1-codex*", _REASONS),
 )
 
+# "Function tools with reasoning_effort are not supported for gpt-5.4 in /v1/chat/completions.  Please use /v1/responses
+# instead."  https://github.com/pipecat-ai/pipecat/issues/4043 (2026-03).  The newest models reason by default:
+# https://github.com/can1357/oh-my-pi/issues/11052 (2026-09)
+OPENAI_CHAT_MODELS: Overrides = (
+    *OPENAI_MODELS,
+    ("gpt-5.[45]*", {"functions_at_effort": "unset"}),
+    ("gpt-5.[6-9]*", {"functions_at_effort": "none"}),
+    ("gpt-[6-9]*", {"functions_at_effort": "none"}),
+)
+
 # Tool types on the wire, by kind, and the models that differ from their maker's newest (November 2026):
 # https://developers.openai.com/api/docs/guides/tools, https://platform.claude.com/docs/en/agents-and-tools.
 OPENAI_TOOLS = {
@@ -334,7 +344,7 @@ _OPENAI = Provider(
     key_variables=("OPENAI_API_KEY",),
     profile=_NEWER_LIMIT.changed(hosted_tools=OPENAI_TOOLS, least_max_tokens=16),
     models=(*OPENAI_MODELS, *OPENAI_TOOLS_OF_MODELS),
-    other_wire=Api(codec=CHAT, profile=_NEWER_LIMIT, models=(*OPENAI_MODELS, *OPENAI_SEARCH_MODELS)),
+    other_wire=Api(codec=CHAT, profile=_NEWER_LIMIT, models=(*OPENAI_CHAT_MODELS, *OPENAI_SEARCH_MODELS)),
 )
 _AZURE = Provider(
     name="azure",
@@ -345,7 +355,7 @@ _AZURE = Provider(
     key_header="api-key",
     profile=_NEWER_LIMIT,
     # https://github.com/pydantic/pydantic-ai/issues/6593
-    models=(*OPENAI_MODELS, *MISTRAL_MODELS, ("*istral*", {"max_tokens_name": "max_tokens"})),
+    models=(*OPENAI_CHAT_MODELS, *MISTRAL_MODELS, ("*istral*", {"max_tokens_name": "max_tokens"})),
     other_wire=Api(
         codec=RESPONSES,
         profile=_NEWER_LIMIT.changed(

@@ -268,6 +268,8 @@ class Profile(Value, frozen=True, kw_only=True):
     stream_usage: bool = True  # accepts `stream_options: {include_usage: true}`
     named_tool_choice: bool = True  # otherwise only the named function is offered, and a call is required
     required_tool_choice: bool = True  # otherwise "auto" is used
+    # The efforts at which it takes functions: any, only "none" or unset, or only "none".
+    functions_at_effort: Literal["any", "unset", "none"] = "any"
     parallel_choice: bool = True  # can be told whether to call functions in parallel
     user_after_results: bool = True  # takes a user message directly after function results
     call_id_chars: int | None = None  # the exact length of call ids, in letters and digits; None if any id is valid

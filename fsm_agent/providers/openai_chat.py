@@ -70,6 +70,7 @@ class OpenAIChatCodec(Codec):
             entries = dialog.entries if profile.user_after_results else _bridged(dialog.entries)
             body: dict[str, Any] = {"model": model, "messages": entries}
             if request.functions:
+                _check_reasoning(request.settings, model, profile)
                 body |= _tools(request, profile)
             for tool in request.settings.hosted_tools:
                 body |= _hosted_tool(tool, model, profile)
@@ -219,6 +220,15 @@ def _think(entry: dict[str, Any], message: Message, name: str) -> None:
             texts = [{"type": "text", "text": entry["content"]}] if entry["content"] else []
             thinking = {"type": "thinking", "thinking": [{"type": "text", "text": thought}]}
             entry["content"] = [thinking, *texts]
+
+
+def _check_reasoning(settings: Settings, model: str, profile: Profile) -> None:
+    effort = settings.reasoning_effort
+    takes = {"any": True, "unset": effort in (None, "none"), "none": effort == "none"}
+    if not takes[profile.functions_at_effort]:
+        raise UsageError(
+            f"functions of the model {model!r}: expected reasoning_effort='none' over the wire {WIRE!r}, got {effort!r}"
+        )
 
 
 def _tools(request: Request, profile: Profile) -> dict[str, Any]:

@@ -52,8 +52,8 @@ def registered() -> Iterator[None]:
         yield
 
 
-def ran(client: HttpClient, way: str, settings: Settings) -> CallResult[Any]:
-    agent = Agent(client, settings=settings)
+def ran(client: HttpClient, way: str, settings: Settings, *functions: Any) -> CallResult[Any]:
+    agent = Agent(client, settings=settings, functions=functions)
 
     async def last_of_stream() -> Any:
         return [event async for event in agent.astream("Where?")][-1]
@@ -114,6 +114,35 @@ def test_the_wire_that_can_do_it_is_taken(
         assert told in details(result)
     else:
         assert (adapted, details(result)) == ((), "")
+
+
+def look() -> str:
+    """Look."""
+    return "nothing"
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "wire"),
+    [
+        ("azure:gpt-6-astra", None, "openai-responses"),
+        ("azure:gpt-6-astra", "none", "openai-chat"),
+        ("azure:gpt-5.6-terra", None, "openai-responses"),
+        ("azure:gpt-5.4", None, "openai-chat"),
+        ("azure:gpt-5.4", "low", "openai-responses"),
+        ("azure:gpt-5.1", "low", "openai-chat"),
+    ],
+)
+def test_functions_go_over_the_wire_on_which_the_model_may_reason(
+    server: FaultServer, model: str, effort: str | None, wire: str
+) -> None:
+    """Chat completions refuse functions of the newest models unless these do not reason."""
+    ran(over(server, model), "call", Settings(reasoning_effort=effort), look)
+    ran(over(server, model), "call", Settings(reasoning_effort=effort))
+    assert [seen.path for seen in server.requests] == [f"/v1{PATHS[wire]}", f"/v1{PATHS['openai-chat']}"]
+    if wire != "openai-chat":
+        chosen = over(server, model, wire="openai-chat")
+        with pytest.raises(UsageError, match="use the wire 'openai-responses'"):
+            ran(chosen, "call", Settings(reasoning_effort=effort), look)
 
 
 def test_the_key_goes_where_the_other_wire_has_it(server: FaultServer) -> None:
