@@ -157,9 +157,13 @@ class _Call:
             return str(self.arguments)[self.told :]
         return added
 
+    @property
+    def has_whole_arguments(self) -> bool:
+        return self.is_empty or _is_object(str(self.arguments))
+
     def name_goes_on(self, id: str | None = None, text: str = "") -> bool:
         """Return whether another name is more of this call's name, given what arrives with it: an id and arguments."""
-        if not self.id or self.is_empty or _is_object(str(self.arguments)):
+        if not self.id or self.has_whole_arguments:
             return False
         return id == self.id or (id is None and not text and not self.arguments)
 
@@ -262,11 +266,13 @@ class ArrivingCalls:
         """Return the call that a piece belongs to, found by index or id, or else the last call.
 
         Some services give all parallel calls the same index, so a new name or id, or a second complete set of
-        arguments, also begins a call.  Others repeat the name and id with every piece, or send the name in pieces.
+        arguments, also begins a call.  Others repeat the name and id with every piece, send the name in pieces, or send
+        the arguments under another index than the name.
         """
         key = index if isinstance(index, int | str) else id
         known = self._by_key.get((key, id)) or self._by_key.get(key)
-        candidate = known if key is not None else None if name else self._last
+        goes_on = key is None or (id is None and self._last is not None and not self._last.has_whole_arguments)
+        candidate = known or (self._last if goes_on and not name else None)
         if candidate and not is_new:
             is_other = name and (
                 (id and candidate.id and id != candidate.id)

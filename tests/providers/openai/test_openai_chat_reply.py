@@ -330,6 +330,13 @@ PIECES: dict[str, tuple[list[Any], list[FunctionCall]]] = {
         [call("f", "", index=0, id="x"), call("g", None, index=1)],
         [called("f", "", "x"), called("g", "")],
     ),
+    "the arguments have another index than the name": (  # https://github.com/danny-avila/LibreChat/issues/13987
+        [
+            call("f", "", index=2, id="x"),
+            *[{"index": 1, "function": {"arguments": piece}} for piece in ('{"a"', ":1}")],
+        ],
+        [called("f", ONE, "x")],
+    ),
     "the name comes late": ([call("", "{", index=0, id="x"), call("f", "}", index=0)], [called("f", "{}", "x")]),
     "the id comes late": ([call("f", "{", index=0), {"index": 0, "id": "x", **MORE}], [called("f", "{}", "x")]),
     "another id with every piece": (
