@@ -46,6 +46,7 @@ Kind = type[Text] | type[Reasoning]
 _OPEN, _CLOSE = "<think>", "</think>"
 _CLOSED = re.compile(r"^[ \t]*</think>[ \t]*(?:\n\s*|\Z)", re.MULTILINE)
 _MOST_BLANKS = 64  # before the tag; more blanks than this belong to the answer and are not held back
+_THOUGHTS = ("reasoning_content", "reasoning", "reasoning_text")  # keys of the reasoning
 _CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens", "cache_read_input_tokens")
 
 
@@ -424,7 +425,7 @@ class ChatDecoder(Decoder):
         if type(delta) is not dict:
             return
         summary = self._take_details(delta.get(REASONING_DETAILS))
-        thought = delta.get("reasoning_content") or delta.get("reasoning") or summary  # some services send both
+        thought = next(filter(None, map(delta.get, _THOUGHTS)), summary)  # some services send several
         if thought and isinstance(thought, str):
             self._add_text(Reasoning, thought)
         content = delta.get("content")

@@ -54,6 +54,7 @@ MESSAGES: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
     "nothing": ({"content": None}, ()),
     "a part without a type": ({"content": [{"text": "h"}, {"type": "text", "text": "i"}]}, (HI,)),
     "bare strings": ({"content": ["h", "", "i"]}, (HI,)),
+    "GitHub Copilot's reasoning": ({"content": "hi", "reasoning_text": "hm"}, (HM, HI)),
     "both, the same": ({"content": "hi", "reasoning": "hm", "reasoning_content": "hm"}, (HM, HI)),
     "an empty one and a full one": ({"reasoning_content": "", "reasoning": "hm"}, (HM,)),
     "reasoning that is no text": ({"content": "hi", "reasoning": {"effort": "low"}}, (HI,)),
