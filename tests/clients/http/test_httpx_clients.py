@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -176,12 +177,18 @@ def test_a_loop_that_is_closed_before_them_is_no_error(caplog: pytest.LogCapture
 
 @our_own
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_loop_that_is_closed_while_they_are_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = asyncio.new_event_loop()
-    with FaultServer([says("Hi.", "acomplete")]) as server, client_of(server) as client:
-        loop.run_until_complete(aask(client, "acomplete"))
-        monkeypatch.setattr(loop, "is_closed", lambda: False)  # as another thread sees it a moment before
+def test_a_loop_that_is_closed_while_they_are_is_no_error() -> None:
+    def call_too_late(loop: Any, callback: Any) -> Any:
         loop.close()
+        return type(loop).call_soon_threadsafe(loop, callback)
+
+    loop: Any = asyncio.new_event_loop()
+    with FaultServer(WHOLE) as server, client_of(server) as client:
+        loop.run_until_complete(client.acomplete(REQUEST))
+        loop.call_soon_threadsafe = partial(call_too_late, loop)
+        client.close()
+    del loop, client
+    gc.collect()
 
 
 def test_threads_and_loops_may_ask_at_once() -> None:
