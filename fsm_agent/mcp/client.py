@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import hashlib
 import os
 import re
@@ -114,7 +113,7 @@ def _blob(data: str, media_type: str, uri: str) -> Piece:
     about = f"{media_type or 'unknown type'}{', ' + uri if uri else ''}"
     try:
         content = base64.b64decode(data, validate=True)
-    except (ValueError, binascii.Error):
+    except ValueError:
         return f"[{about}: not valid base64]"
     if media_type == "application/pdf":
         name = unquote(uri.partition("?")[0].rpartition("/")[2])

@@ -519,11 +519,9 @@ class Connection:
     async def _call(self, session: Session, tool: str, arguments: Mapping[str, Any]) -> CallToolResult:
         if not session.was_listed:  # otherwise the official client would list them, without our limits
             await self._tools_of(session)
-        client, late = (
-            await session.client(),
-            MCPToolError(f"the tool {tool!r} did not answer in {self._timeout_s:g} s"),
-        )
-        return await self._answer(session, _call_tool(client, tool, arguments), self._timeout_s, late, tool)
+        answer = _call_tool(await session.client(), tool, arguments)
+        late = MCPToolError(f"the tool {tool!r} did not answer in {self._timeout_s:g} s")
+        return await self._answer(session, answer, self._timeout_s, late, tool)
 
     async def _answer(
         self, session: Session, answer: Awaitable[T], timeout_s: float, late: FsmAgentError, tool: str | None = None

@@ -218,15 +218,15 @@ def output_in_words(output: Output, with_functions: bool = False) -> str:
         words = f"IMPORTANT: You must respond with valid JSON matching the {output.name} type structure."
         words = f"{words} Do not include any text outside the JSON object."
     else:
-        words = f"IMPORTANT: Respond with valid JSON matching this schema:\n\n{_print_schema(output, output.schema)}"
+        words = f"IMPORTANT: Respond with valid JSON matching this schema:\n\n{_print_schema(output)}"
     return f"{words}\n\nCall functions first, as long as you need them." if with_functions else words
 
 
-def _print_schema(output: Output, schema: Mapping[str, Any]) -> str:
+def _print_schema(output: Output) -> str:
     try:
         return prompt_schema(output.type)
     except PromptError:  # too long: `prompt_schema` repeats shared parts in full
-        return pydantic_core.to_json(schema).decode()
+        return pydantic_core.to_json(output.schema).decode()
 
 
 class _NotTaken(Exception):
