@@ -10,7 +10,6 @@ import asyncio
 import os
 import ssl
 from collections.abc import AsyncIterator
-from functools import lru_cache
 from typing import Any
 
 import aiohttp
@@ -49,7 +48,7 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
             headers=[(name.decode("ascii"), value.decode("ascii")) for name, value in request.headers.raw],
             data=b"".join(body) if isinstance(body, httpx.ByteStream) else body,
             allow_redirects=False,
-            timeout=_timeout(timeouts["connect"], timeouts["read"]),
+            timeout=aiohttp.ClientTimeout(connect=timeouts["connect"], sock_read=timeouts["read"]),
         )
         return httpx.Response(
             response.status,
@@ -67,11 +66,6 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
         Call this when their event loop is closed or belongs to the parent process.
         """
         self._session.detach()
-
-
-@lru_cache(maxsize=16)
-def _timeout(connect_s: float, read_s: float | None) -> aiohttp.ClientTimeout:
-    return aiohttp.ClientTimeout(connect=connect_s, sock_read=read_s)
 
 
 class _Body(httpx.AsyncByteStream):

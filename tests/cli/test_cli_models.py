@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,7 +54,6 @@ def test_what_was_downloaded_and_is_no_model_is_named():
 
 
 def test_without_the_extra_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch):
-    real = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "huggingface_hub" else real(name))
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert "fsm-agent[hub]" in refused("models", "hf:o/one")
     assert "hf download " in ran("models").stdout

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fsm_agent.errors import ConfigError
+from fsm_agent.named_objects import needing
 
 PREFIX = "hf:"
 SUFFIX = ".gguf"
@@ -124,9 +125,9 @@ def cached_models() -> Iterator[CachedModel]:
     Raises:
         ConfigError: If `huggingface_hub` is not installed.
     """
-    _check_installed()
-    import huggingface_hub
-    from huggingface_hub import errors as hub_errors
+    with needing("hub", "a model of the Hub"):
+        import huggingface_hub
+        from huggingface_hub import errors as hub_errors
 
     try:
         repos = huggingface_hub.scan_cache_dir(huggingface_hub.constants.HF_HUB_CACHE).repos
@@ -173,8 +174,3 @@ def _list_names(names: Iterable[str]) -> str:
 def is_installed() -> bool:
     """Return whether `huggingface_hub` is installed, without importing it."""
     return importlib.util.find_spec("huggingface_hub") is not None
-
-
-def _check_installed() -> None:
-    if not is_installed():
-        raise ConfigError("models of the Hub need huggingface_hub; run: pip install 'fsm-agent[hub]'")
