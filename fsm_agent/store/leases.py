@@ -22,11 +22,14 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from fsm_agent._internal.system import HAVE_FLOCK, at_fork, try_lock
-from fsm_agent.store.errors import LeaseLost, StoreClosed, StoreError
-from fsm_agent.store.store import Lease, Store
+from fsm_agent.store.errors import StoreClosed, StoreError
+from fsm_agent.store.store import Store
+
+if TYPE_CHECKING:
+    from fsm_agent.store.recorder import StoreRecorder
 
 LEASE_S = 15.0  # how long a holder keeps a run without renewing its lease
 POLL_S = 1.0  # how often signals are fetched, besides after each append
@@ -38,24 +41,6 @@ _OURS = stat.S_IRUSR | stat.S_IWUSR | stat.S_IXUSR
 _log = logging.getLogger("fsm_agent")
 
 
-class Holder(Protocol):
-    """An object that drives a run and needs its lease, such as a `StoreRecorder`."""
-
-    store: Store
-    run: str
-    lease: Lease
-    lease_s: float
-
-    def fetch(self) -> None:
-        """Load the run's pending signals."""
-
-    def note_renewal(self, result: int | LeaseLost) -> None:
-        """Act on what `Store.renew_all` returned for the lease."""
-
-    def leave_to_parent(self) -> None:
-        """Stop writing, because this OS process is a fork and its parent drives the run."""
-
-
 class LeaseRenewer:
     """Renews each lease once a third of its time has passed, and fetches signals every second.
 
@@ -65,12 +50,12 @@ class LeaseRenewer:
     """
 
     def __init__(self) -> None:
-        self._renewals: dict[Holder, float] = {}  # when each is due, monotonic
+        self._renewals: dict[StoreRecorder, float] = {}  # when each is due, monotonic
         self._changed = threading.Condition()
         self._beats_at_s = math.inf  # monotonic
         self._thread: threading.Thread | None = None
 
-    def hold(self, recorder: Holder) -> None:
+    def hold(self, recorder: StoreRecorder) -> None:
         """Start renewing a lease."""
         with self._changed:
             self._renewals[recorder] = at_s = _next_s(recorder)
@@ -80,7 +65,7 @@ class LeaseRenewer:
             elif at_s < self._beats_at_s:
                 self._changed.notify()
 
-    def drop(self, recorder: Holder) -> None:
+    def drop(self, recorder: StoreRecorder) -> None:
         """Stop renewing a lease."""
         with self._changed:
             self._renewals.pop(recorder, None)
@@ -99,7 +84,7 @@ class LeaseRenewer:
         for recorder in recorders:
             recorder.leave_to_parent()
 
-    def _recorders(self) -> list[Holder]:
+    def _recorders(self) -> list[StoreRecorder]:
         with self._changed:
             return list(self._renewals)
 
@@ -140,7 +125,7 @@ class LeaseRenewer:
                 self._thread = None
             return self._thread is None
 
-    def _renew(self, store: Store, lease_s: float, recorders: list[Holder]) -> None:
+    def _renew(self, store: Store, lease_s: float, recorders: list[StoreRecorder]) -> None:
         """Renew the leases that are due now or soon, if one is due now."""
         now_s = time.monotonic()
         at_s = {recorder: self._renewals.get(recorder, math.inf) for recorder in recorders}
@@ -161,7 +146,7 @@ class LeaseRenewer:
                         self._renewals[recorder] = _next_s(recorder)
 
 
-def _fetch(store: Store, recorders: list[Holder]) -> None:
+def _fetch(store: Store, recorders: list[StoreRecorder]) -> None:
     try:
         runs = store.pending_signals([recorder.run for recorder in recorders])
         for recorder in recorders:
@@ -173,19 +158,19 @@ def _fetch(store: Store, recorders: list[Holder]) -> None:
         _log.warning("%s: signals could not be fetched: %s", _named(recorders), error)
 
 
-def _grouped(recorders: Iterable[Holder]) -> dict[tuple[Store, float], list[Holder]]:
-    groups: dict[tuple[Store, float], list[Holder]] = {}
+def _grouped(recorders: Iterable[StoreRecorder]) -> dict[tuple[Store, float], list[StoreRecorder]]:
+    groups: dict[tuple[Store, float], list[StoreRecorder]] = {}
     for recorder in recorders:
         groups.setdefault((recorder.store, recorder.lease_s), []).append(recorder)
     return groups
 
 
-def _named(recorders: list[Holder]) -> str:
+def _named(recorders: list[StoreRecorder]) -> str:
     others = len(recorders) - 1
     return f"run {recorders[0].run}" + (f" and {others} more" if others else "")
 
 
-def _next_s(recorder: Holder) -> float:
+def _next_s(recorder: StoreRecorder) -> float:
     return time.monotonic() + max(MIN_S, recorder.lease_s / 3)
 
 
