@@ -17,8 +17,9 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, overload
 
 from fsm_agent._internal.structs import Out, is_whole
-from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.errors import UsageError
 from fsm_agent.messages.reply import UNUSED, Usage
+from fsm_agent.named_objects import needing
 from fsm_agent.runtime import portal
 from fsm_agent.runtime.portal import ThreadTask, abort_in_force
 from fsm_agent.validation import require
@@ -223,9 +224,7 @@ def _reporting(
 
 
 def _bar() -> Bar:
-    try:
+    with needing("cli", "progress=True"):
         from rich.console import Console
         from rich.progress import MofNCompleteColumn, Progress
-    except ModuleNotFoundError:
-        raise ConfigError("progress=True needs rich; pip install 'fsm-agent[cli]', or pass a function") from None
     return Progress(*Progress.get_default_columns(), MofNCompleteColumn(), console=Console(stderr=True))

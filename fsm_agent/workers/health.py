@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.structs import Value, to_json
 from fsm_agent.errors import ConfigError
+from fsm_agent.named_objects import needing
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import RunsHealth
 
@@ -32,7 +33,6 @@ ALIVE_S = 30.0  # a worker that has not reported for this long counts as hanging
 READ_S = 5.0  # how long a client may take for its request
 READING_S = 1.0  # how long a count of the runs in the store is reused
 CONNECTIONS = 8  # how many connections are served at a time; others are closed
-NEEDS_PROMETHEUS = "metrics need prometheus-client; pip install 'fsm-agent[metrics]'"
 _log = logging.getLogger("fsm_agent")
 
 
@@ -211,10 +211,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 def metrics_text(worker: Worker) -> str:
     """Return a worker's metrics in the Prometheus text format."""
-    try:
+    with needing("metrics", "a report of metrics"):
         from prometheus_client import CollectorRegistry, generate_latest
-    except ImportError:
-        raise ConfigError(NEEDS_PROMETHEUS) from None
     registry = CollectorRegistry()
     registry.register(_WorkerCollector(worker))
     registry.register(worker.runs_collector)
@@ -230,10 +228,8 @@ def register_runs(runs: Runs, registry: CollectorRegistry) -> None:
     Raises:
         ConfigError: If prometheus-client is not installed.
     """
-    try:
+    with needing("metrics", "a report of metrics"):
         import prometheus_client  # noqa: F401
-    except ImportError:
-        raise ConfigError(NEEDS_PROMETHEUS) from None
     registry.register(RunsCollector(runs))
 
 
