@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -221,7 +221,7 @@ class _Tool(msgspec.Struct):
 
 class _Entry(msgspec.Struct):
     interruptId: str  # noqa: N815
-    status: str
+    status: Literal["resolved", "cancelled"]
     payload: Any = None
 
 

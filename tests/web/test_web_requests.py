@@ -9,6 +9,7 @@ from base64 import b64encode
 from datetime import date
 from decimal import Decimal
 from enum import Enum
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -32,8 +33,8 @@ def ag_ui(*parts: Any) -> Any:
     return AgUi.read({"threadId": "t1", "runId": "r1", "messages": [{"role": "user", "content": [*parts]}]})
 
 
-def ag_ui_answers(*payloads: Any) -> Any:
-    entries = [{"interruptId": "ask:1.0", "status": "resolved", "payload": payload} for payload in payloads]
+def ag_ui_answers(*payloads: Any, status: str = "resolved") -> Any:
+    entries = [{"interruptId": "ask:1.0", "status": status, "payload": payload} for payload in payloads]
     return AgUi.read({"threadId": "t1", "runId": "r1", "messages": [], "resume": entries})
 
 
@@ -76,6 +77,10 @@ YES = {"key": "ask:1.0", "approved": True}
         ("bad_answer", "messages", ai_sdk_answer, [YES, {"type": "text", "text": "And why?"}]),
         ("bad_answer", "messages", ai_sdk_answer, [YES, {"type": "file", "url": "data:image/png;base64,"}]),
         ("bad_answer", "interruptId", ag_ui_answers, [{"approved": True}, {"approved": False}]),
+        *[
+            ("bad_body", "status", partial(ag_ui_answers, status=status), [{"approved": True}])
+            for status in ("canceled", "denied", "")
+        ],
         *[
             ("bad_answer", "edited arguments", ag_ui_answers, [{"approved": True, "editedArgs": arguments}])
             for arguments in ("{}", [], 5, True)
