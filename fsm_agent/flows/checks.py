@@ -44,6 +44,7 @@ from fsm_agent.flows.transition_table import (
     cases_at,
     cases_of,
     check_parameters,
+    is_covered,
     pure,
     reached_from,
     takes_answer,
@@ -445,7 +446,7 @@ def _check_takers(where: str, flow: FlowDefinition[Any]) -> None:
         for case in cases_of(row):
             event = event_name(row.trigger, case)
             rows = takers.setdefault((row.source.name, event), [])
-            if any(before.guard in (None, row.guard) and before.rule in ("", row.rule) for before in rows):
+            if is_covered(row, rows):
                 continue
             if row.guard is not None and any(_is_named_alike(before, row) for before in rows):
                 name = row_name(row.source.name, event, row.to.name, row.guard.__name__)

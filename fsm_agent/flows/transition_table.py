@@ -347,13 +347,23 @@ def cases_at(state: State[Any], trigger: str) -> tuple[Any, ...]:
     return state.answer_types.cases if trigger == "done" and isinstance(state, LiveState) else (ANY,)
 
 
+def is_covered(row: Row[Any], earlier: Iterable[Row[Any]]) -> bool:
+    """Return whether one of the earlier rows for the same case takes everything that a row could take."""
+    return any(before.guard in (None, row.guard) and before.rule in ("", row.rule) for before in earlier)
+
+
 def entries_of(flow: FlowDefinition[Any]) -> Iterator[TableEntry]:
-    """Yield an entry for each trigger of each row, in the order in which rows are tried."""
+    """Yield an entry for each trigger of each row that can take it, in the order in which rows are tried."""
     yield TableEntry("begun", SEEDED, flow.start.name, None)
     yield TableEntry("cancelled", SEEDED, CANCELLED.name, None)
+    tried: dict[tuple[str, str], list[Row[Any]]] = {}
     for row in flow.table:
         for case in cases_of(row):
-            yield TableEntry(event_name(row.trigger, case), row.source.name, row.to.name, row)
+            event = event_name(row.trigger, case)
+            earlier = tried.setdefault((row.source.name, event), [])
+            if not is_covered(row, earlier):
+                earlier.append(row)
+                yield TableEntry(event, row.source.name, row.to.name, row)
     for state in flow.live:
         yield TableEntry(EDITED, state.name, state.name, None)
         if flow.early:

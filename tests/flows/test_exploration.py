@@ -31,6 +31,15 @@ def test_every_way_of_the_support_flow() -> None:
     assert found.configurations > 50
 
 
+def test_a_row_for_all_other_answers_misses_none_that_a_row_above_takes() -> None:
+    @wait(bool)
+    def again(n: int) -> str:
+        return "Again?"
+
+    flow = Flow("again", int, start=again, rows=[again.done(end("over"), of=False), again.done(end("once_more"))])
+    assert explore(flow, 0, {again: [True, False]}).missed == ()
+
+
 def test_the_way_to_what_does_not_hold() -> None:
     def is_unchanged(state: str, t: Any) -> bool:
         return bool(t.changes == 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -10,10 +11,20 @@ from flow_runs import by_run, s, scripts
 
 from fsm_agent.diagrams import render
 from fsm_agent.errors import UsageError
-from fsm_agent.flows import Flow, any_state, ask, each, end, execute, flow_diagram, run_diagram, subflow
+from fsm_agent.flows import Flow, any_state, ask, each, end, execute, flow_diagram, run_diagram, subflow, wait
 from fsm_agent.testing import FakeClock
 
 over = end("over")
+
+
+class Move(Enum):
+    NORTH = "north"
+    SOUTH = "south"
+    WEST = "west"
+
+
+def is_new(n: int) -> bool:
+    return n == 0
 
 
 def waiting() -> Any:
@@ -36,6 +47,18 @@ def test_all_rows_of_the_user_are_drawn() -> None:
     assert [(box.id, box.label) for box in drawn.boxes] == [("drafting", "drafting: at once")]
     assert lines["triage", "dropped"] == ("[is_spam]",), "triage has no way but by its result"
     assert "Failed" not in {edge.target for edge in drawn.edges}
+
+
+def test_a_row_for_all_other_answers_is_drawn_for_these_alone() -> None:
+    @wait(Move)
+    def hall(n: int) -> str:
+        return "Where to?"
+
+    rows = [hall.done(end("out"), of=Move.NORTH), hall.done(hall, when=is_new, of=Move.SOUTH), hall.done(hall)]
+    edges = flow_diagram(Flow("walk", int, start=hall, rows=rows)).edges
+    lines = {(edge.source, edge.target): edge.lines for edge in edges}
+    assert lines["hall", "out"] == ("NORTH",)
+    assert lines["hall", "hall"] == ("SOUTH [is_new]", "SOUTH [else]", "WEST")
 
 
 def test_a_run_is_drawn_on_it() -> None:
