@@ -167,7 +167,8 @@ def deps_of_second(call: Callable[..., Any]) -> dict[str, Any]:
     hint = signature.evaluated(signature.without_deps(parameter))
     if _is_context(hint):
         return signature.deps_fields(parameter, hint)
-    if isinstance(hint, type) and hint not in (object, parameter.empty) and not typing_extensions.is_protocol(hint):
+    is_open = hint in (Any, object, parameter.empty) or not isinstance(hint, type)
+    if not is_open and not typing_extensions.is_protocol(hint):
         right = "expected Context or Context[…] after the data, or after the item of each(…)"
         raise FlowError(f"function {name!r}: parameter {parameter.name!r}: {right}, got {hint.__name__}")
     return {}
