@@ -37,6 +37,7 @@ _USED = {  # our words, and their counterparts in pydantic-ai, openai-agents, La
     "context=[…] of an Agent": "history_processors processors masking message_trimming",
     "hooks=[…]": "callbacks",
     "store=…": "checkpointer session",
+    "environment={'clock': …}": "clock",
     "approve=…": "require_approval",
     "approve=… of an Agent, or a state of a Flow made by @fsm_agent.flows.wait": "interrupt_before interrupt_after",
     "check=…, or a validator in the type of the output": "output_validator output_validators output_guardrails",

@@ -66,6 +66,11 @@ ANSWERS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "call, misspelt": (lambda: agent.call(Prompt("x"), dpes=5), UsageError, ".*'dpes'.*did you mean 'deps'?"),
     "args": (lambda: agent.call("x", args={"temprature": 0}), UsageError, "unknown setting 'temprature': did you mean"),
     "Agent": (lambda: Agent(Script(), tools=[]), TypeError, ".*'tools'; use functions=.*$"),
+    "Agent, a part of its environment": (
+        lambda: Agent(Script(), clock=None),
+        TypeError,
+        ".*'clock'; use environment={'clock': …}",
+    ),
     "Agent without its own": (lambda: Agent(name="a", instructions="x"), TypeError, ".*'instructions'; use system="),
     "Agent, a task as its system": (
         lambda: Agent(Script(), system=Prompt("{{ x }}")(x=1)),

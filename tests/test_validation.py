@@ -481,7 +481,7 @@ NO_TEXTS = (Plain, 1, b"x")
 @pytest.mark.parametrize(
     ("name", "make", "values"),
     [
-        ("stop_when", lambda value: Agent(Script(), stop_when=value), (Plain, coroutine)),
+        ("stop_when", lambda value: Agent(Script(), stop_when=value), (Plain, coroutine, lambda: True)),
         ("by", lambda value: Agent(Script("ok")).call("hi", by=value), (0, [], Plain)),
         ("setting", lambda value: Agent(Script("ok")).call("hi", args=value), ({17: 1}, {None: 1})),
         ("parser_args", lambda value: Agent(Script("ok")).call("hi", parser_args=value), (0, "", {1: 1})),

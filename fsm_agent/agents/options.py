@@ -25,7 +25,7 @@ from fsm_agent.context.passes import AnyPass
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.foreign_names import WORDS, remedy
 from fsm_agent.functions.context import GivenDeps
-from fsm_agent.functions.policy import is_plain
+from fsm_agent.functions.policy import is_plain, takes
 from fsm_agent.functions.toolset import Functions
 from fsm_agent.messages.events import Done, InterimEvent
 from fsm_agent.messages.message import ChatDict, Message, Payload
@@ -142,7 +142,7 @@ _RIGHTS: Rules = (
     ),
     ("limits", lambda v: isinstance(v, Limits), "Limits such as Limits(rounds=3)"),
     ("settings", lambda v: isinstance(v, Settings), "Settings such as Settings(temperature=0)"),
-    ("stop_when", lambda v: v is None or is_plain(v), "a plain function of a StopContext, or None"),
+    ("stop_when", lambda v: v is None or (is_plain(v) and takes(v, 1)), "a plain function of a StopContext, or None"),
     ("results", lambda v: v is None or isinstance(v, ResultPipeline), "a ResultPipeline, or None"),
 )
 

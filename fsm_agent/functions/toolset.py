@@ -23,7 +23,7 @@ from fsm_agent._internal.structs import Value, is_amount, is_finite
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.functions.context import LATER
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.policy import is_plain
+from fsm_agent.functions.policy import is_plain, takes
 from fsm_agent.validation import invalid, require
 
 _PIECE = re.compile(r"[0-9]{1,18}|[A-Za-z]+")
@@ -279,7 +279,7 @@ class Toolset(Generic[Deps]):
 
         The predicate sees the functions under their current names.  No function is offered without its dependencies.
         """
-        if not is_plain(predicate):
+        if not (is_plain(predicate) and takes(predicate, 2)):
             raise UsageError(f"a filter: expected a plain predicate of (function, deps), got {predicate!r:.80}")
         return self._with(
             [e.changed(conditions=(*e.conditions, partial(predicate, e.function))) for e in self._entries]

@@ -406,6 +406,9 @@ class Script(SyncVerbs):
                 return entry, None
             case str() | FunctionCall():
                 return Reply.of(entry), None
+            case Sequence() if (texts := sum(isinstance(part, str) for part in entry)) > 1:
+                what = f"expected a list of one text and function calls, got {texts} texts"
+                raise UsageError(f"the reply of a script: {what}; for several replies, pass Script('a', 'b')")
             case Sequence():
                 return Reply(message=Message.of("assistant", *entry)), None
             case _ if callable(entry) and not isinstance(entry, type):

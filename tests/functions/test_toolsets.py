@@ -281,7 +281,7 @@ class TestFilters:
             async def __call__(self, function: Function, deps: Any) -> bool:
                 return True
 
-        for wrong in (5, later, Later()):
+        for wrong in (5, later, Later(), lambda function: True):
             with pytest.raises(UsageError, match="filter"):
                 SHOP.filtered(wrong)
         with pytest.raises(UsageError, match="filter of function 'login'"):

@@ -109,6 +109,8 @@ def test_what_it_cannot_reply_is_named():
         Script(42).complete(ASKED)
     with pytest.raises(UsageError, match="TimedOut"):
         Script(TimedOut).complete(ASKED)
+    with pytest.raises(UsageError, match="2 texts"):
+        Script(["one", "two"]).complete(ASKED)
 
 
 def test_delays_are_on_its_own_clock():
