@@ -38,6 +38,7 @@ MIN_S = 0.01  # the shortest time between two renewals of a lease
 EARLIER = 1 / 6  # a lease may be renewed along with another, early by up to this share of its length
 UNKNOWN = ""  # the instance of leases whose holder's liveness cannot be checked
 _OURS = stat.S_IRUSR | stat.S_IWUSR | stat.S_IXUSR
+_UNFETCHED = "signals could not be fetched"
 _log = logging.getLogger("fsm_agent")
 
 
@@ -133,12 +134,10 @@ class LeaseRenewer:
             return
         due = [recorder for recorder in recorders if at_s[recorder] <= now_s + lease_s * EARLIER]
         try:
-            for recorder, result in zip(due, store.renew_all([r.lease for r in due], for_s=lease_s), strict=True):
-                recorder.note_renewal(result)
-        except StoreClosed:
-            raise
-        except Exception as error:  # the store cannot be reached; the next beat tries again
-            _log.warning("%s: the lease could not be renewed: %s", _named(due), error)
+            with _logged(due, "the lease could not be renewed"):
+                for recorder, result in zip(due, store.renew_all([r.lease for r in due], for_s=lease_s), strict=True):
+                    with _logged([recorder], _UNFETCHED):
+                        recorder.note_renewal(result)
         finally:
             with self._changed:
                 for recorder in due:
@@ -147,15 +146,23 @@ class LeaseRenewer:
 
 
 def _fetch(store: Store, recorders: list[StoreRecorder]) -> None:
-    try:
+    with _logged(recorders, _UNFETCHED):
         runs = store.pending_signals([recorder.run for recorder in recorders])
         for recorder in recorders:
             if recorder.run in runs:
-                recorder.fetch()
+                with _logged([recorder], _UNFETCHED):
+                    recorder.fetch()
+
+
+@contextmanager
+def _logged(recorders: list[StoreRecorder], what: str) -> Iterator[None]:
+    """Log a failure of the store or of a run.  The next beat tries again, unless the store was closed."""
+    try:
+        yield
     except StoreClosed:
         raise
     except Exception as error:
-        _log.warning("%s: signals could not be fetched: %s", _named(recorders), error)
+        _log.warning("%s: %s: %s", _named(recorders), what, error)
 
 
 def _grouped(recorders: Iterable[StoreRecorder]) -> dict[tuple[Store, float], list[StoreRecorder]]:

@@ -216,6 +216,35 @@ def test_posts_are_one_question_for_all_runs(heart: Any, monkeypatch: pytest.Mon
     assert [recorder.run for recorder in recorders if recorder.fetched] == ["r7"]
 
 
+def test_a_run_whose_posts_cannot_be_read_keeps_no_other_from_its_own(
+    heart: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whether the posts are asked for or told of at a renewal; the log names the run, and says what failed."""
+    monkeypatch.setattr(leases, "POLL_S", 0.02)
+
+    class Damaged(Renewed):
+        def fetch(self) -> None:
+            raise StoreError("its question is damaged")
+
+        def note_renewal(self, result: Any) -> None:
+            self.fetch()
+
+    class Whole(Renewed):
+        noted = False
+
+        def note_renewal(self, result: Any) -> None:
+            self.noted = True
+
+    store = Counting()
+    damaged, whole = Damaged(0.06, store=store, run="damaged"), Whole(0.06, store=store, run="whole")
+    heart.hold(damaged)
+    heart.hold(whole)
+    whole.wait_for(2)
+    whole.wait(lambda: whole.fetched and whole.noted)
+    assert "run damaged: signals could not be fetched: its question is damaged" in caplog.text
+    assert "could not be renewed" not in caplog.text
+
+
 def test_a_lease_that_is_given_back_during_its_renewal_is_not_kept(heart: Any) -> None:
     """Its recorder, and with it the record of the process, would stay as long as the OS process."""
     is_renewing, goes_on = threading.Event(), threading.Event()
