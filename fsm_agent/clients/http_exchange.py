@@ -9,6 +9,7 @@ import ssl
 import time
 import zlib
 from collections.abc import Iterator, Sequence
+from copy import copy
 from operator import is_not
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -43,23 +44,13 @@ class Deadline:
         self.timeout_s = timeout_s
         self.at_s = None if timeout_s is None else time.monotonic() + timeout_s
 
-    def copy(self) -> Deadline:
-        copy = Deadline(None)
-        copy.timeout_s, copy.at_s = self.timeout_s, self.at_s
-        return copy
-
     def end_within(self, timeout_s: float) -> None:
         """Move the deadline to ``timeout_s`` from now, unless it is already earlier."""
         self.at_s = time.monotonic() + self.within(timeout_s)
 
-    def time_left(self) -> float | None:
-        """Return the seconds left (zero or negative once the deadline has passed), or None if there is no deadline."""
-        return None if self.at_s is None else self.at_s - time.monotonic()
-
     def within(self, timeout_s: float) -> float:
         """Return ``timeout_s``, or the time left if it is shorter."""
-        left = self.time_left()
-        return timeout_s if left is None else max(0.0, min(timeout_s, left))
+        return timeout_s if self.at_s is None else max(0.0, min(timeout_s, self.at_s - time.monotonic()))
 
     @property
     def is_over(self) -> bool:
@@ -153,7 +144,7 @@ class HttpExchange:
         self, endpoint: Endpoint, request: Request, network: Network, deadline: Deadline, is_stream: bool
     ) -> None:
         self.network = network
-        self.deadline = deadline.copy()
+        self.deadline = copy(deadline)
         self.is_stream = is_stream
         self.limits = {
             "connect": network.connect_s,
