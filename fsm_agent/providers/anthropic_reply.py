@@ -137,7 +137,7 @@ class AnthropicDecoder(Decoder):
     def take_whole(self, document: dict[str, Any]) -> None:
         self._check_error(document)
         if not isinstance(document.get("content"), list):
-            raise self.bad_reply("the reply has no answer", pydantic_core.to_json(document)[:1000])
+            raise self.no_answer()
         self._take_message(document)
         self._end_all()
 
@@ -155,7 +155,7 @@ class AnthropicDecoder(Decoder):
         if not self.is_ended:
             raise self.bad_reply("the stream was cut off before the end of the reply")
         if not self._has_message and not self._blocks:
-            raise self.bad_reply("the reply has no answer")
+            raise self.no_answer()
         if any(block.type == "tool_use" and block.call is None for block in self._blocks):
             raise self.bad_reply("a function call in the reply has no name")
         parts = [part for block in self._blocks for part in block.parts()]

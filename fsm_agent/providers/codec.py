@@ -667,6 +667,7 @@ class Decoder(ABC):
         self._counts: dict[str, Any] = {}  # as the service names them
         self._is_done = False
         self._has_no_more = False
+        self._body = b""  # if it is no stream
         self._has_halves = False
         self._error: ProviderError | None = None
         self._whole: Reply | None = None  # from a body that is no stream
@@ -733,6 +734,10 @@ class Decoder(ABC):
         """Return the error that the service reports in an event or a response, whether JSON or text."""
         return reported(document, self.headers)
 
+    def no_answer(self) -> BadReply:
+        """Return the error for a response without an answer.  The error shows the beginning of the body."""
+        return self.bad_reply("the reply has no answer", self._body)
+
     def bad_reply(self, problem: str, body: bytes = b"") -> BadReply:
         """Return the error for a response without a readable reply.  The error shows the beginning of ``body``."""
         return unreadable(problem, self.headers, body)
@@ -774,7 +779,7 @@ class Decoder(ABC):
                 return self.finish()
             got = "another reply" if body.strip() else "an empty body"
             raise self.bad_reply(f"expected JSON, got {got}", body) from None
-        self.is_whole = isinstance(document, dict)
+        self.is_whole, self._body = isinstance(document, dict), body
         if self.is_whole:
             self.take_whole(document)
         else:

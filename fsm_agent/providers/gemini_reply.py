@@ -218,7 +218,7 @@ class GeminiDecoder(Decoder):
 
     def reply(self) -> Reply:
         if not self._candidate.has_begun and self._block_reason is None:
-            raise self.bad_reply("the reply has no answer")
+            raise self.no_answer()
         if self._has_nameless_call:
             raise self.bad_reply("a function call in the reply has no name")
         finish = FINISHES.get(self._finish_raw or "")

@@ -370,7 +370,7 @@ class ChatDecoder(Decoder):
             BadReply: If no reply has arrived, or a function call has no name.
         """
         if not self._choice.has_begun:
-            raise self.bad_reply("the reply has no answer")
+            raise self.no_answer()
         if self._calls.has_nameless:
             raise self.bad_reply("a function call in the reply has no name")
         parts: list[Part] = []

@@ -258,7 +258,7 @@ class ResponsesDecoder(Decoder):
         if _is_error(document, ""):
             raise self.reported_error(document)
         if text_or_none(document.get("status")) not in _FAILED and not isinstance(document.get("output"), list):
-            raise self.bad_reply("the reply has no answer", pydantic_core.to_json(document)[:1000])
+            raise self.no_answer()
         self._end(document, "")
 
     def take(self, event: dict[str, Any]) -> None:
@@ -284,8 +284,7 @@ class ResponsesDecoder(Decoder):
             BadReply: If no reply has arrived, the reply was cut off, or a function call has no name.
         """
         if not self.is_ended:
-            problem = "the reply was cut off before its end" if self._items else "the reply has no answer"
-            raise self.bad_reply(problem)
+            raise self.bad_reply("the reply was cut off before its end") if self._items else self.no_answer()
         items = [item.whole() for item in sorted(self._items, key=lambda item: item.index)]
         has_answer = any(map(is_answer, items))
         parts = [part for item in items for part in item_parts(item, has_answer=has_answer)]

@@ -140,6 +140,7 @@ def test_what_is_cut_or_empty_is_no_reply(wire: str) -> None:
     everywhere = {
         "cut off": [begun, b"", begun + b'data: {"x'],
         "cut off.*: 'upstream timed out'": [b": ping\n\nupstream timed out\nfor good\n\n"],  # what came is shown
+        "no answer.*'.*busy": [b'{"code": 500, "msg": "busy"}'],
         "a JSON object": [b"[7]", begun + b"data: 7\n\n"],
         "JSON.*: 'what'": [begun + b"data: what\n\n" + COMPLETE[wire][0]],
         "JSON.*: '502 Bad Gateway'": [b"<html><title>502 Bad Gateway</title></html>"],
