@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, Union
 from pydantic import BaseModel, TypeAdapter
 from tenacity import wait_exponential
 
-from fsm_agent._internal.structs import New, from_json, is_amount, to_json
+from fsm_agent._internal.structs import New, Vector, from_json, is_amount, to_json
 from fsm_agent.agents.agent_base import AGENTS
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.effects import AskSummary, CallModel, Request
@@ -479,7 +479,7 @@ def as_json(value: Any) -> Any:
         >>> as_json(Message.of("user", "Hi"))["role"]
         'user'
     """
-    return json.loads(to_json(value))
+    return json.loads(to_json(tuple(value) if isinstance(value, Vector) else value))
 
 
 def check_record(record: CallRecord) -> str | None:

@@ -25,7 +25,7 @@ from fsm_agent.messages import (
     Usage,
     UsageReported,
 )
-from fsm_agent.testing import Delayed, FakeClock, Pieces, Script, ScriptError, function_call, token_reply
+from fsm_agent.testing import Delayed, FakeClock, Pieces, Script, ScriptError, as_json, function_call, token_reply
 
 ASKED = Request(messages=[Message.of("user", "17 + 25?")])
 
@@ -293,3 +293,9 @@ def test_two_threads_never_get_one_entry() -> None:
         texts = list(threads.map(lambda _: script.complete(ASKED).message.text, range(4000)))
     assert sorted(map(int, texts)) == list(range(4000))
     script.assert_exhausted()
+
+
+def test_a_dialog_and_a_trace_are_written_as_json_too() -> None:
+    result = Agent(Script("Hi.")).call("Hello")
+    for values in (result.dialog.messages, result.trace):
+        assert as_json(values) == [as_json(value) for value in values] != []
