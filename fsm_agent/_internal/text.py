@@ -75,6 +75,27 @@ _TAGS = r"\U000e0000-\U000e007f"  # letters that are invisible, but read by mode
 _HIDDEN = re.compile(f"[{_CONTROLS}{_SURROGATES}{_REORDERING}{_TAGS}]+")
 
 
+# What Unicode says is not drawn: its "default ignorable code points".
+_IGNORED = (
+    r"\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    r"\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+
+_DRAWN = rf"[^\x00-\x7f{_IGNORED}]"
+
+# Joiners within a word or an emoji, and the mark that colors an emoji, are part of what is drawn.
+_JOINER = rf"(?:(?<={_DRAWN})|(?<={_DRAWN}\ufe0f))[\u200c\u200d](?={_DRAWN})"
+
+_UNSEEN = re.compile(rf"(?!{_JOINER})(?!(?<={_DRAWN})\ufe0f)(?!\r)[{_IGNORED}{_CONTROLS}{_SURROGATES}\u2028\u2029]")
+
+
+def escaped(text: str) -> str:
+    """Return the text with escapes of JSON for the characters that are not drawn or that reorder others."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSEEN.sub(lambda unseen: json.dumps(unseen[0])[1:-1], text)
+
+
 def plain(text: str) -> str:
     """Return the text without invisible tags, reordering marks and control characters, except line ends and tabs."""
     return text if text.isascii() and text.isprintable() else _HIDDEN.sub("", text)
@@ -94,14 +115,17 @@ def shown(text: Any) -> str:
 
 
 def pretty(text: Any, *, is_spread: bool = False) -> str:
-    """Return JSON on one line if it is short, otherwise with line breaks.  Other text is returned as by `shown`."""
+    """Return JSON on one line if it is short, otherwise with line breaks, and with escapes for what is not drawn.
+
+    Other text is returned as by `shown`.
+    """
     try:
         value = json.loads(text) if isinstance(text, str | bytes) else text
         line = json.dumps(value, ensure_ascii=False)
     except (ValueError, TypeError, RecursionError):
         return shown(text)
     is_line = len(line) <= _LINE and not is_spread
-    return shown(line if is_line else json.dumps(value, indent=2, ensure_ascii=False))
+    return shown(escaped(line if is_line else json.dumps(value, indent=2, ensure_ascii=False)))
 
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fsm_agent._internal.masking import masked_arguments, unmasked
-from fsm_agent._internal.text import plain, pretty, shown
+from fsm_agent._internal.text import escaped, plain, pretty, shown
 from fsm_agent.call.outcomes import Approved, Cancelled, Denied, FunctionFailed, Modified, Outcome, Returned, RunAgain
 from fsm_agent.call.process import SEPARATOR
 from fsm_agent.errors import OutcomeError
@@ -256,7 +256,8 @@ def _field(
         words = tuple([(json.dumps(one), one if isinstance(one, str) else json.dumps(one)) for one in given])
         text = json.dumps(value) if value is not None else words[0][0] if len(words) == 1 else ""
         return Field(name, key, shown(label), "choice", text, is_needed, hint, words, schema, is_null_if_empty)
-    if kind not in _SCALARS or (value is not None and not _fits(kind, value)):
+    is_unseen = isinstance(value, str) and escaped(value) != value  # in part
+    if kind not in _SCALARS or is_unseen or (value is not None and not _fits(kind, value)):
         text = "" if value is None else pretty(json.dumps(value), is_spread=True)
         hint = hint or f"JSON: {_described(schema, root)}"
         return Field(name, key, shown(label), "json", text, is_needed, hint, (), schema, is_null_if_empty)

@@ -318,17 +318,26 @@ class TestFormsBySchema:
         left_out = forms.outcome_from_form(question, {**sent, n.name: ""})
         assert json.loads(left_out.arguments_json) == {"to": given["to"], "text": given["text"]}
 
-    def test_a_field_of_text_has_no_hidden_characters(self):
-        """With them, a person would approve a text other than the one they read, and a browser would send some of them
-        changed.
-        """
-        given = {"order": "A-17\u202e71-B\x00"}
-        about = json.dumps({"function": "f", "arguments": json.dumps(given)})
+    @pytest.mark.parametrize("unseen", ["\u202e", "\u200b", "\U000e0041", "\u200c\u200d", "\x00"])
+    def test_a_text_with_hidden_characters_is_shown_with_escapes(self, unseen):
+        """Otherwise, a person would approve a text other than the one they read."""
+        about = json.dumps({"function": "f", "arguments": json.dumps({"order": f"A-17{unseen}71-B"})})
         schema = json.dumps({"properties": {"order": {"type": "string"}}})
         question = Question("ask:1.0", "approval", about, ("approved", "modified"), schema)
         (field,) = forms.question_form(question).choices[0].fields
-        assert field.value == "A-1771-B"
-        assert forms.outcome_from_form(question, {"kind": "approved", field.name: field.value}) == Approved()
+        assert (field.kind, field.value) == ("json", json.dumps(f"A-17{unseen}71-B"))
+        sent = {"kind": "approved", field.name: field.value}
+        assert forms.outcome_from_form(question, sent) == Approved()
+        changed = forms.outcome_from_form(question, {**sent, field.name: field.value.replace("A", "B")})
+        assert json.loads(changed.arguments_json) == {"order": f"B-17{unseen}71-B"}
+
+    def test_joiners_in_words_and_emojis_are_shown_as_they_are(self):
+        about = json.dumps(
+            {"function": "f", "arguments": json.dumps({"to": "म\u094d\u200dष 👩\u200d💻 ❤\ufe0f\u200d🔥"})}
+        )
+        question = Question("ask:1.0", "approval", about, ("approved",), '{"properties":{"to":{"type":"string"}}}')
+        (field,) = forms.question_form(question).choices[0].fields
+        assert (field.kind, field.value) == ("string", "म\u094d\u200dष 👩\u200d💻 ❤\ufe0f\u200d🔥")
 
     def test_arguments_have_to_fit_their_schema(self):
         schema = {"properties": {"n": {"type": "integer", "maximum": 5}, "s": {"type": "string"}}, "required": ["n"]}

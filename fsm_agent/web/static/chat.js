@@ -285,7 +285,7 @@ function question(asked, interrupt) {
 }
 // Characters that a browser does not draw, or that reorder others, as escapes of JSON: what is approved has to be seen.
 // Joiners within a word or an emoji of another script, and the mark that colors an emoji, are part of what is drawn.
-const UNSEEN = /(?!(?<=[^\0-\x7F\p{DI}]\uFE0F?)[\u200C\u200D](?=[^\0-\x7F\p{DI}]))(?!(?<=\p{ExtPict})\uFE0F)[\p{DI}\p{Zl}\p{Zp}\0-\x08\x0B-\x1F\x7F-\x9F]/gu;
+const UNSEEN = /(?!(?<=[^\0-\x7F\p{DI}]\uFE0F?)[\u200C\u200D](?=[^\0-\x7F\p{DI}]))(?!(?<=\p{ExtPict})\uFE0F)[\p{DI}\p{Zl}\p{Zp}\0-\x08\x0B\x0C\x0E-\x1F\x7F-\x9F]/gu;
 function escaped(text) {
   const unit = (at) => `\\u${at.charCodeAt(0).toString(16).padStart(4, "0")}`;
   return text.replace(UNSEEN, (unseen) => unseen.split("").map(unit).join(""));
