@@ -537,17 +537,11 @@ def adaptations(form: RequestForm, profile: Profile, *, taken_settings: Collecti
     """Return a description of each way in which the request was adapted."""
     request = form.request
     choice = request.tool_choice
-    bridges = not profile.user_after_results and _has_user_after_results(request.messages)
-    takes_all = len(taken_settings) == len(_ALL) and profile.parallel_choice
-    if not bridges and not form.notes and choice == "auto" and takes_all:
-        return ()  # the common case, before any further work
-    notes = []
-    if bridges:
-        notes.append(_BRIDGE)
-    notes += form.notes
-    for name in (*SAMPLING, "seed"):
-        if name not in taken_settings and (value := getattr(request.settings, name)) is not None:
-            notes.append(f"{name}={value!r} {LEFT_OUT}")
+    notes = list(form.notes)
+    if not profile.user_after_results and _has_user_after_results(request.messages):
+        notes.insert(0, _BRIDGE)
+    ignored = {name: getattr(request.settings, name) for name in (*SAMPLING, "seed") if name not in taken_settings}
+    notes += [f"{name}={value!r} {LEFT_OUT}" for name, value in ignored.items() if value is not None]
     parallel = request.settings.parallel_function_calls
     if parallel is not None and request.functions and not profile.parallel_choice:
         notes.append(f"parallel_function_calls={parallel} {LEFT_OUT}")
