@@ -41,10 +41,11 @@ def is_not_the_requests_fault(error: ProviderError) -> bool:
 class FallbackClient(ClientGroup):
     """A client that tries several other clients in order, once each, until one of them replies.
 
-    A reply's ``served_by`` names the client that it came from.  A stream can fall back only before its first delta.  An
-    `OSError` or `httpx.TransportError` counts as a `ProviderError`.  A `UsageError`, such as a missing key, is raised
-    at once.  If all clients fail, the last error is raised; its message names the others, and it is retryable if any of
-    them was.
+    A reply's ``served_by`` names the client that it came from.  A stream can fall back only before its first delta.  A
+    later error is raised, and if the agent call sends the request again, the first client is asked first, even if its
+    streams always break off.  An `OSError` or `httpx.TransportError` counts as a `ProviderError`.  A `UsageError`, such
+    as a missing key, is raised at once.  If all clients fail, the last error is raised; its message names the others,
+    and it is retryable if any of them was.
 
     Args:
         clients: The clients, or models as ``provider:model``, in order.  They are closed when this client is closed.
