@@ -87,11 +87,13 @@ class Part:
         make: Returns the state, with or without ``within_s``.
         event: "done", "failed", "elapsed" or "never".
         least_s: How long the state takes at least.
+        has_members: Whether it is a state of several others, whose value is a tuple.
     """
 
     make: Callable[..., Any]
     event: str
     least_s: float = 0.0
+    has_members: bool = False
 
 
 def short_s(log: Log) -> float:
@@ -207,7 +209,8 @@ class RandomFlows:
         works = [self._function, self._call, *([self._round, self._late] if self._is_real else [self._silence])]
         if depth:
             works += [self._subflow, self._gathered, self._raced, self._repeated]
-        return self._chance.choice(works)(depth)
+        make = self._chance.choice(works)
+        return replace(make(depth), has_members=make in (self._gathered, self._raced, self._repeated))
 
     def _function(self, depth: int) -> Part:
         function, event, least_s, policy = self._chance.choice(FUNCTIONS if self._is_real else TIMELESS)
@@ -262,7 +265,8 @@ class RandomFlows:
         enough = self._chance.randint(1, len(members))
         states = [member.make() for member in members]
         make = partial(gather, self._name("enough"), *states, enough=enough)
-        if enough == 1 and self._chance.random() < 0.5:
+        # A race of two tuples of different types is refused.
+        if enough == 1 and self._chance.random() < 0.5 and sum(member.has_members for member in members) < 2:
             make = partial(race, self._name("race"), *states)
         done, failed = [sorted(m.least_s for m in members if m.event == event) for event in ("done", "failed")]
         if len(done) >= enough:
