@@ -793,9 +793,10 @@ class Process(ABC):
 
 def inside(path: str, event: Event) -> Event:
     """Return an event from a path as the outer process reports it: wrapped in a single `Inside`, at any depth."""
+    if not path:
+        return event
     inner, event = unwrapped(event)
-    whole = join_path(path, inner)
-    return Inside(whole, event) if whole else event
+    return Inside(join_path(path, inner), event)
 
 
 def _new_children(children: Any, known: Mapping[str, Any]) -> list[str]:

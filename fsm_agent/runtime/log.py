@@ -48,7 +48,7 @@ def log_steps(record: Any, steps: Sequence[Any], outcome: Any, *, is_every: bool
     ``record`` is the process's record after the steps.
     """
     for event in steps:
-        _, step = unwrapped(event)
+        step: Any = event.event if type(event) is Inside else event  # as `unwrapped`, without a call for every step
         has_failed = step.trigger in FAILURES or (step.to == "Failed" and step.trigger != "cancelled")
         if has_failed or step.guard == _LAST_ROUND:
             LOG.warning("%s", step_line(record, event, outcome))
