@@ -363,8 +363,10 @@ class FlowProcess(Process):
             raise UsageError(f"{what}; to answer by a key, call advance(key, Returned(text=…))")
         at_s = self.now_s() if at_s is None else at_s
         outcome = outcome_of(state, value).changed(at_s=at_s)
-        for process in (self._trial(), self):  # several steps: if one of them is not possible, none is taken
-            process.advance(process._ready_key_of(state, value, at_s), outcome)
+        if self._has_to_begin() or prefix_of(self._key_of(state, value)) == StartFunction.prefix:
+            trial = self._trial()  # several steps: if one of them is not possible, none is taken
+            trial.advance(trial._ready_key_of(state, value, at_s), outcome)
+        self.advance(self._ready_key_of(state, value, at_s), outcome)
 
     def explain(self, event: Any, *, key: str | LiveState[Any, Any] = "") -> Explanation:
         """Explain why a step took its row, or which row an answer would take.  The run does not change.
@@ -414,10 +416,13 @@ class FlowProcess(Process):
         trial.forget_children()
         return trial
 
+    def _has_to_begin(self) -> bool:
+        return any(effect.key == Begin.prefix for effect in self.effects)
+
     def _ready_key_of(self, state: LiveState[Any, Any], value: Any, at_s: float) -> str:
         """Begin the run and the state's function, if they have not begun, and return the key of the state's result."""
-        if any(effect.key == Begin.prefix for effect in self.effects):
-            self.advance(Begin.prefix, Begun(at_s=at_s))
+        if self._has_to_begin():
+            self.advance(Begin.prefix, Begun(at_s=at_s, id=self.run_context.own_environment.new_id()))
         key = self._key_of(state, value)
         if prefix_of(key) == StartFunction.prefix:
             self.advance(key, Started(at_s=at_s))

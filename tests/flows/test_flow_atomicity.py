@@ -257,3 +257,18 @@ def test_a_run_that_has_begun_a_function_is_not_equal_to_one_that_has_not() -> N
     again = run.record.changed(trace=before.trace)
     assert again == run.record
     assert not again != run.record  # noqa: SIM202
+
+
+def test_an_operators_word_runs_the_code_of_its_row_once() -> None:
+    @wait(str)
+    def asking(o: Order) -> str:
+        return "?"
+
+    def keep(o: Order, a: str) -> Order:
+        kept.append(a)
+        return o
+
+    kept = list[str]()
+    run = begun(Flow("f", Order, start=asking, rows=[asking.done(over, do=keep)]), Order())
+    run.give(asking, "x")
+    assert (run.state, kept) == ("over", ["x"])

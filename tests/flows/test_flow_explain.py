@@ -184,7 +184,7 @@ def test_a_result_begins_a_run() -> None:
         run.give(judge, 1)
     assert run.state == "Seeded"
     run.give(rating, 1)
-    assert run.state == "judge"
+    assert (run.state, bool(run.record.id)) == ("judge", True)
 
 
 # Functions of states

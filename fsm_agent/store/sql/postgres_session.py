@@ -188,7 +188,7 @@ class Session(ChangeNotifier):
             self._changed.notify_all()
             thread = self._thread
         if is_first:
-            self._waker.shutdown(socket.SHUT_WR)  # a forked process may have it open too, so closing it wakes nobody
+            self._waker.shutdown(socket.SHUT_WR)  # closing it would not wake the thread while a fork has it open
             if thread is not None:
                 thread.join()
             self._waker.close()
